@@ -1,0 +1,47 @@
+# fleetpulse: everything a developer or a first-time user runs. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export PYTHONSAFEPATH := 1
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SECONDS_ARG := $(if $(SECONDS_TO_RUN),--seconds $(SECONDS_TO_RUN),)
+
+.PHONY: help demo test lint bench format clean install
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "fleetpulse needs Python 3.11 or newer: set PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else 1)' || { echo "fleetpulse needs Python 3.11 to 3.14; $(PYTHON) is $$($(PYTHON) -V). Set PYTHON=/path/to/python3.12, say." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment: on Debian, apt install python3-venv" >&2; exit 1; }
+	@echo "Installing fleetpulse and what it needs into $(VENV) (about a minute, once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(STAMP) ## Create or refresh the virtual environment
+
+demo: $(STAMP) ## The whole job on embedded services (make demo SECONDS_TO_RUN=150 stops by itself)
+	@$(BIN)/fleetpulse demo $(SECONDS_ARG)
+
+test: $(STAMP) ## All tests, on an embedded broker and Redis
+	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+lint: $(STAMP) ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@mkdir -p .cache/typed/fleetpulse && for d in ingest features anomaly compression store; do ln -sfn $(CURDIR)/$$d .cache/typed/fleetpulse/$$d; done
+	@MYPYPATH=.cache/typed $(BIN)/mypy --cache-dir .cache/mypy $(foreach p,ingest features anomaly compression store,-p fleetpulse.$(p))
+
+format: $(STAMP) ## Let ruff format and fix
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: $(STAMP) ## Speed and size, side by side with what they are compared to
+	@$(BIN)/python -m tests.bench
+
+clean: ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .cache build *.egg-info
