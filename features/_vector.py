@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 MAGIC = b"FPV1"
 AGE_UNKNOWN_MS = 0xFFFFFFFF
-_HEAD = struct.Struct("<4sHH16sqqqiIIHHHH")
-"""magic, features, reserved, schema hash, t_end_ns, computed from offset, reserved, partition, window_covered_ms,
-scrape_interval_ms, lengths of node, cluster, pool, and of the sources text."""
+_HEAD = struct.Struct("<4sHHHHHH16sqqIIIi")
+"""magic, features, lengths of node, cluster, pool and of the sources text, reserved, schema hash; t_end_ns, offset,
+partition, window_covered_ms, scrape_interval_ms, reserved. 64 bytes: the values behind it are aligned, and its second
+half together with the values is what a bulk key holds of the node."""
 
 
 class Status(IntEnum):
@@ -63,18 +64,18 @@ class NodeVector:
         head = _HEAD.pack(
             MAGIC,
             n,
-            0,
-            self.schema_hash,
-            self.t_end_ns,
-            self.offset,
-            0,
-            self.partition,
-            self.window_covered_ms,
-            self.scrape_interval_ms,
             len(node),
             len(cluster),
             len(pool),
             len(sources),
+            0,
+            self.schema_hash,
+            self.t_end_ns,
+            self.offset,
+            self.partition,
+            self.window_covered_ms,
+            self.scrape_interval_ms,
+            0,
         )
         body = b"".join(
             (
@@ -98,18 +99,18 @@ class NodeVector:
         (
             _,
             n,
-            _,
-            schema_hash,
-            t_end_ns,
-            offset,
-            _,
-            partition,
-            covered_ms,
-            interval_ms,
             n_node,
             n_cluster,
             n_pool,
             n_sources,
+            _,
+            schema_hash,
+            t_end_ns,
+            offset,
+            partition,
+            covered_ms,
+            interval_ms,
+            _,
         ) = _HEAD.unpack_from(raw)
         text_at = _HEAD.size + 9 * n
         if len(raw) != text_at + n_node + n_cluster + n_pool + n_sources + 4:
