@@ -7,7 +7,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-SECONDS_ARG := $(if $(SECONDS_TO_RUN),--seconds $(SECONDS_TO_RUN),)
+# make demo ARGS="--seconds 150", or make demo SECONDS=150; make test ARGS="-k chunk".
+ARGS ?=
+SECONDS_GIVEN := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS))
 
 .PHONY: help demo test lint bench format clean install
 
@@ -25,11 +27,11 @@ $(STAMP): pyproject.toml
 
 install: $(STAMP) ## Create or refresh the virtual environment
 
-demo: $(STAMP) ## The whole job on embedded services (make demo SECONDS_TO_RUN=150 stops by itself)
-	@$(BIN)/fleetpulse demo $(SECONDS_ARG)
+demo: $(STAMP) ## The whole job on embedded services, until Ctrl-C (ARGS="--seconds 150" ends by itself)
+	@$(BIN)/fleetpulse demo $(if $(SECONDS_GIVEN),--seconds $(SECONDS_GIVEN)) $(ARGS)
 
 test: $(STAMP) ## All tests, on an embedded broker and Redis
-	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     partitions: int = Field(8, ge=1, le=1024, description="Partitions of topics that the worker creates")
     replication: int = Field(1, ge=1, le=9, description="Replication factor of topics that the worker creates")
     consumer_group: str = Field("fleetpulse", description="Kafka consumer group of the workers")
+    session_timeout_s: int = Field(
+        10, ge=3, le=300, description="A worker that is silent for this long is given up by the group, and its work moved"
+    )
     record_bytes_max: int = Field(1_000_000, ge=10_000, description="Largest record that is written to Kafka")
 
     cluster: str = Field("default", description="Cluster of nodes whose resource has no k8s.cluster.name")

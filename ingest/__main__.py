@@ -1,0 +1,5 @@
+"""`python -m fleetpulse.ingest` is the console command."""
+
+from fleetpulse.ingest._cli import main
+
+main()

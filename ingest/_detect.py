@@ -1,0 +1,153 @@
+"""Slides: the newest vectors of a pool's nodes, brought to one event time and judged together.
+
+A pool's vectors come from several partitions of the nodes topic, read by several workers, each at its own pace. A slide
+at time T is judged when every source that still delivers has passed T, with each node's newest vector not after T. So a
+worker that catches up does not make the others' nodes look silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetpulse.anomaly import Detector, Event, Model, ModelError, Slide
+from fleetpulse.features import Catalog, NodeVector, VectorError
+from fleetpulse.features import NodeId
+
+SLIDE_NS = 5_000_000_000
+IDLE_MS = 10_000
+"""A source that delivered nothing for this long, by the worker's clock, is not waited for."""
+FORGET_NS = 1_200_000_000_000
+"""A node without a vector for this long is no longer part of its pool."""
+SLIDES_KEPT = 512
+"""Slides that may wait for a slow source; beyond that the oldest is judged without it."""
+
+
+@dataclass
+class PoolSlide:
+    """One judged slide. publish is False while memory is rebuilt from the log."""
+
+    pool: str
+    t_ns: int
+    slide: Slide
+    publish: bool
+
+
+@dataclass
+class _Source:
+    newest_ns: int
+    seen_ms: int
+
+
+@dataclass
+class _Pool:
+    detector: Detector
+    newest: dict[NodeId, NodeVector] = field(default_factory=dict)
+    """As of the last slide."""
+    waiting: dict[int, dict[NodeId, NodeVector]] = field(default_factory=dict)
+    """By slide number, the newest vector of each node in (slide - 5 s, slide]."""
+    sources: dict[int, _Source] = field(default_factory=dict)
+    last_slide: int = 0
+    newest_offset: int = -1
+
+
+class DetectShard:
+    """The pools of one partition of the features topic.
+
+    models, memories: by pool, the newest published model and snapshot; what does not fit (another schema, another
+    version) is left out and told in `notes`.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        seed: int,
+        train_after_s: int,
+        publish_from: int = 0,
+        models: Mapping[str, bytes] | None = None,
+        memories: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.publish_from = publish_from
+        self.next_offset = 0
+        self.unreadable = 0
+        self.notes: list[str] = []
+        self._catalog = catalog
+        self._seed = seed
+        self._train_after_s = train_after_s
+        self._models = dict(models or {})
+        self._memories = dict(memories or {})
+        self._pools: dict[str, _Pool] = {}
+
+    @property
+    def pools(self) -> dict[str, Detector]:
+        return {name: pool.detector for name, pool in self._pools.items()}
+
+    def apply(self, offset: int, value: bytes | None, now_ms: int) -> None:
+        """Take one vector. Those of another schema are counted as unreadable: their columns mean something else."""
+        if offset < self.next_offset:
+            return
+        self.next_offset = offset + 1
+        try:
+            vector = NodeVector.from_bytes(value or b"")
+        except VectorError:
+            self.unreadable += 1
+            return
+        if vector.schema_hash != self._catalog.schema_hash:
+            self.unreadable += 1
+            return
+        pool = self._pools.get(vector.pool)
+        if pool is None:
+            pool = self._pools[vector.pool] = _Pool(self._new_detector(vector.pool))
+        pool.newest_offset = offset
+        source = pool.sources.setdefault(vector.partition, _Source(0, now_ms))
+        source.newest_ns = max(source.newest_ns, vector.t_end_ns)
+        source.seen_ms = now_ms
+        number = max(-(-vector.t_end_ns // SLIDE_NS), pool.last_slide + 1)
+        node = NodeId(vector.cluster, vector.node)
+        slot = pool.waiting.setdefault(number, {})
+        held = slot.get(node)
+        if held is None or held.t_end_ns <= vector.t_end_ns:
+            slot[node] = vector
+
+    def slides(self, now_ms: int) -> list[PoolSlide]:
+        """Judge every slide that is due, in the order of time."""
+        judged = []
+        for name, pool in self._pools.items():
+            active = [source.newest_ns for source in pool.sources.values() if now_ms - source.seen_ms < IDLE_MS]
+            due_ns = min(active) if active else max(source.newest_ns for source in pool.sources.values())
+            due = due_ns // SLIDE_NS
+            if len(pool.waiting) > SLIDES_KEPT:
+                due = max(due, sorted(pool.waiting)[-SLIDES_KEPT])
+            for number in sorted(n for n in pool.waiting if n <= due):
+                judged.append(self._judge(name, pool, number))
+        return judged
+
+    def _judge(self, name: str, pool: _Pool, number: int) -> PoolSlide:
+        for node, vector in pool.waiting.pop(number).items():
+            held = pool.newest.get(node)
+            if held is None or held.t_end_ns <= vector.t_end_ns:
+                pool.newest[node] = vector
+        pool.last_slide = number
+        t_ns = number * SLIDE_NS
+        for node in [node for node, vector in pool.newest.items() if vector.t_end_ns < t_ns - FORGET_NS]:
+            del pool.newest[node]
+        slide = pool.detector.slide(t_ns, list(pool.newest.values()))
+        return PoolSlide(name, t_ns, slide, publish=self.next_offset > self.publish_from)
+
+    def _new_detector(self, pool: str) -> Detector:
+        model = None
+        if pool in self._models:
+            try:
+                model = Model.from_bytes(self._models[pool], self._catalog.schema_hash)
+            except ModelError as error:
+                self.notes.append(f"model of pool {pool} not used, a new one will be trained: {error}")
+        if pool in self._memories:
+            try:
+                return Detector.restore(self._memories[pool], self._catalog, pool=pool, seed=self._seed, model=model)
+            except ModelError as error:
+                self.notes.append(f"memory of pool {pool} not used: {error}")
+        return Detector(self._catalog, pool=pool, seed=self._seed, model=model)
+
+
+__all__ = ["DetectShard", "Event", "PoolSlide"]

@@ -1,0 +1,126 @@
+"""The topics of the pipeline, what they are for, and how they are created (the page is TOPICS.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fleetpulse.ingest._errors import UserError
+from fleetpulse.ingest._settings import Settings
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+HOUR_MS = 3_600_000
+OURS = ("nodes", "features", "chunks", "anomalies", "models", "deadletter")
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    name: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+def topic_specs(settings: Settings) -> list[TopicSpec]:
+    """Every topic the worker needs, source topic first.
+
+    nodes keeps six hours: a restarted worker reads back window + look-back, so anything over 25 minutes would do;
+    six hours let an audit recompute recent vectors. chunks are compressed already.
+    """
+    n = settings.partitions
+    # A record of ours carries a slice of one source record and its headers: room for both.
+    room = {"max.message.bytes": str(2 * settings.record_bytes_max)}
+    return [
+        TopicSpec(settings.source_topic, n, {"retention.ms": str(24 * HOUR_MS)}),
+        TopicSpec(settings.topic("nodes"), n, {"retention.ms": str(6 * HOUR_MS), **room}),
+        TopicSpec(settings.topic("features"), n, {"retention.ms": str(24 * HOUR_MS)}),
+        TopicSpec(
+            settings.topic("chunks"),
+            n,
+            {"retention.ms": str(7 * 24 * HOUR_MS), "compression.type": "uncompressed", **room},
+        ),
+        TopicSpec(settings.topic("anomalies"), n, {"retention.ms": str(30 * 24 * HOUR_MS)}),
+        TopicSpec(settings.topic("models"), 1, {"cleanup.policy": "compact", **room}),
+        TopicSpec(settings.topic("deadletter"), 1, {"retention.ms": str(7 * 24 * HOUR_MS), **room}),
+    ]
+
+
+def kafka_security(settings: Settings) -> dict[str, Any]:
+    """Keyword arguments that kafka-python and aiokafka share for the configured security."""
+    arguments: dict[str, Any] = {"security_protocol": settings.kafka_security}
+    if settings.kafka_security.startswith("SASL"):
+        if settings.kafka_username is None or settings.kafka_password is None:
+            raise UserError(
+                f"FLEETPULSE_KAFKA_SECURITY={settings.kafka_security} needs FLEETPULSE_KAFKA_USERNAME and "
+                "FLEETPULSE_KAFKA_PASSWORD"
+            )
+        arguments |= {
+            "sasl_mechanism": settings.kafka_sasl_mechanism,
+            "sasl_plain_username": settings.kafka_username,
+            "sasl_plain_password": settings.kafka_password.get_secret_value(),
+        }
+    return arguments
+
+
+def connect_admin(settings: Settings) -> KafkaAdminClient:
+    """Raises UserError within about five seconds when no broker answers at the address."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    arguments = kafka_security(settings)
+    if settings.kafka_ca_file is not None:
+        arguments["ssl_cafile"] = settings.kafka_ca_file
+    try:
+        return KafkaAdminClient(
+            bootstrap_servers=settings.kafka_bootstrap.split(","),
+            client_id="fleetpulse-admin",
+            bootstrap_timeout_ms=5_000,
+            request_timeout_ms=15_000,
+            **arguments,
+        )
+    except (KafkaError, OSError, ValueError) as error:
+        raise UserError(
+            f"No Kafka broker answers at {settings.kafka_bootstrap} ({type(error).__name__}): check that it runs and "
+            "that FLEETPULSE_KAFKA_BOOTSTRAP names it"
+        ) from None
+
+
+def ensure_topics(settings: Settings) -> list[str]:
+    """Create the topics that are absent. Returns what a person should know of those that exist: one line each."""
+    from kafka.admin import NewTopic
+    from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+    notes: list[str] = []
+    admin = connect_admin(settings)
+    try:
+        specs = topic_specs(settings)
+        existing = {
+            topic["name"]: len(topic["partitions"])
+            for topic in admin.describe_topics([spec.name for spec in specs])
+            if topic.get("error_code", 0) == 0 and topic["partitions"]
+        }
+        for spec in specs:
+            found = existing.get(spec.name)
+            if found is not None:
+                if found != spec.partitions:
+                    notes.append(
+                        f"topic {spec.name} has {found} partitions, not {spec.partitions} as FLEETPULSE_PARTITIONS says: "
+                        "used as it is"
+                    )
+                continue
+            topic = NewTopic(spec.name, spec.partitions, settings.replication, topic_configs=spec.config)
+            try:
+                admin.create_topics([topic], timeout_ms=15_000)
+                notes.append(f"created topic {spec.name} with {spec.partitions} partitions")
+            except TopicAlreadyExistsError:
+                # Another worker was faster.
+                continue
+            except KafkaError as error:
+                raise UserError(
+                    f"Topic {spec.name} is absent and could not be created ({error}): create it with "
+                    f"{spec.partitions} partitions, or allow this client to"
+                ) from None
+    finally:
+        admin.close()
+    return notes

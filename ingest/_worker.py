@@ -1,0 +1,559 @@
+"""The worker: a Faust app of three agents (route, shard, detect), each of which hands a batch of records to plain
+synchronous code, awaits what that code wants written, and then commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import faust
+from aiokafka.errors import KafkaError
+from faust.exceptions import ProducerSendError
+from faust.types import TP
+
+from fleetpulse.anomaly import Event, train
+from fleetpulse.features import Catalog, NodeVector
+from fleetpulse.ingest._detect import DetectShard, PoolSlide
+from fleetpulse.ingest._errors import UserError
+from fleetpulse.ingest._models import read_models
+from fleetpulse.ingest._otlp import OtlpError
+from fleetpulse.ingest._settings import Settings
+from fleetpulse.ingest._shard import WINDOW_NS, Refused, Shard, SealedChunk, as_proto, make_router
+from fleetpulse.ingest._telemetry import WorkerTelemetry
+from fleetpulse.ingest._topics import ensure_topics, kafka_security
+from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport, ssl_context
+from fleetpulse.store import FeatureWriter
+
+log = logging.getLogger("fleetpulse.worker")
+
+MEMORY_EVERY_S = 60
+DEAD_LETTER_BYTES = 65_536
+SEND_TRIES = 6
+SAMPLE_OUTCOMES = ("accepted", "duplicates", "out_of_order", "late")
+Message = tuple[str, bytes | None, bytes, int, list[tuple[str, bytes]]]
+"""topic, key, value, timestamp in ms, headers."""
+
+
+@dataclass
+class _ShardSlot:
+    """A shard with what the worker must know around it. The lock keeps outputs and commits in order."""
+
+    shard: Shard
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    published_at: float = 0.0
+    counted: Counter[str] = field(default_factory=Counter)
+    previewed: int = 0
+    oldest_unpublished_ms: int | None = None
+
+
+@dataclass
+class _DetectSlot:
+    shard: DetectShard
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    training: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Worker:
+    """Everything of one worker process. run() returns when it was asked to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.catalog = Catalog.load(settings.catalog)
+        self.telemetry = WorkerTelemetry()
+        self._router = make_router(settings)
+        self._shards: dict[int, _ShardSlot] = {}
+        self._detectors: dict[int, _DetectSlot] = {}
+        self._models: dict[str, bytes] = {}
+        self._memories: dict[str, bytes] = {}
+        self._models_read_at = -float(MEMORY_EVERY_S)
+        self._writer: FeatureWriter | None = None
+        self._failure: BaseException | None = None
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self.app = self._make_app()
+
+    # --- StateKeeper: what the consumer asks on every assignment ---
+
+    def next_offset(self, topic: str, partition: int) -> int | None:
+        slot = self._slot(topic, partition)
+        return None if slot is None else slot.shard.next_offset
+
+    def look_back_ms(self, topic: str) -> int:
+        if topic == self.settings.source_topic:
+            return 0
+        return self.settings.look_back_s * 1000 + WINDOW_NS // 1_000_000
+
+    def keep_only(self, assigned: set[tuple[str, int]]) -> None:
+        nodes, features = self.settings.topic("nodes"), self.settings.topic("features")
+        for partition in [p for p in self._shards if (nodes, p) not in assigned]:
+            del self._shards[partition]
+        for partition in [p for p in self._detectors if (features, p) not in assigned]:
+            for task in self._detectors.pop(partition).training.values():
+                task.cancel()
+        counts = Counter(topic for topic, _ in assigned)
+        for topic in self.app.batched_topics:
+            self.telemetry.partitions.labels(topic).set(counts[topic])
+        log.info("partitions assigned", extra={"partitions": dict(counts)})
+
+    def lost_records(self, topic: str, partition: int, first: int, last: int) -> None:
+        self.telemetry.lost.labels(topic).inc(last - first + 1)
+        log.warning(
+            "records were deleted by retention before they were read: what they said is not in any vector",
+            extra={"topic": topic, "partition": partition, "first": first, "last": last},
+        )
+
+    def _slot(self, topic: str, partition: int) -> _ShardSlot | _DetectSlot | None:
+        if topic == self.settings.topic("nodes"):
+            return self._shards.get(partition)
+        if topic == self.settings.topic("features"):
+            return self._detectors.get(partition)
+        return None
+
+    # --- Faust ---
+
+    def _make_app(self) -> Any:
+        s = self.settings
+        security = kafka_security(s)
+        credentials = None
+        if s.kafka_security != "PLAINTEXT":
+            context = ssl_context(s.kafka_ca_file) if s.kafka_security.endswith("SSL") else None
+            security["ssl_context"] = context
+            credentials = _faust_credentials(s, context)
+        app = faust.App(
+            s.consumer_group,
+            broker=[f"kafka://{address.strip()}" for address in s.kafka_bootstrap.split(",")],
+            broker_credentials=credentials,
+            broker_client_id=f"fleetpulse-{os.getpid()}",
+            # With these a worker joins or is missed in seconds; Faust's own take half a minute.
+            broker_session_timeout=float(s.session_timeout_s),
+            broker_rebalance_timeout=float(s.session_timeout_s),
+            broker_heartbeat_interval=s.session_timeout_s / 10,
+            broker_max_poll_records=2_000,
+            consumer_max_fetch_size=16 * 2**20,
+            consumer_auto_offset_reset="earliest",
+            stream_buffer_maxsize=16,
+            stream_recovery_delay=0.0,
+            stream_wait_empty=False,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            producer_acks=-1,
+            producer_linger=0.005,
+            producer_compression_type="lz4",
+            producer_max_batch_size=262_144,
+            producer_max_request_size=2 * s.record_bytes_max,
+            web_enabled=False,
+            store="memory://",
+            autodiscover=False,
+            # Faust keeps nothing on disk here, but makes its folder at start-up.
+            datadir=os.path.join(tempfile.gettempdir(), f"fleetpulse-faust-{os.getuid()}"),
+        )
+        app.transport = ReplayingTransport(app.conf.broker_consumer, app)
+        app.state_keeper = self
+        app.bootstrap_servers = s.kafka_bootstrap.split(",")
+        app.kafka_security = security
+        app.batched_topics = {s.source_topic, s.topic("nodes"), s.topic("features")}
+        for topic, handle in (
+            (s.source_topic, self._route),
+            (s.topic("nodes"), self._shard),
+            (s.topic("features"), self._detect),
+        ):
+            self._add_agent(app, topic, handle)
+        app.task(self._publish_often)
+        app.task(self._tick)
+        app.on_partitions_revoked.connect(self._finish_current)
+        return app
+
+    def _add_agent(self, app: Any, name: str, handle: Callable[[RecordBatch], Awaitable[None]]) -> None:
+        topic = app.topic(name, key_type=bytes, value_type=bytes, value_serializer="raw", key_serializer="raw", acks=False)
+
+        async def agent(stream: Any) -> None:
+            async for batch in stream:
+                if batch.generation != app.consumer_generation_id:
+                    # Fetched before a rebalance: whoever has the partition now reads it again.
+                    continue
+                self._busy += 1
+                self._idle.clear()
+                try:
+                    await handle(batch)
+                except Exception as error:
+                    await self._fail(error)
+                    return
+                finally:
+                    self._busy -= 1
+                    if not self._busy:
+                        self._idle.set()
+
+        agent.__name__ = handle.__name__.strip("_")
+        app.agent(topic, name=agent.__name__)(agent)
+
+    async def _finish_current(self, _app: Any, revoked: Iterable[TP], **_: Any) -> None:
+        """Let batches in hand be finished before the partitions go, so that less is done twice."""
+        if self._busy:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), 5.0)
+
+    async def _fail(self, error: BaseException) -> None:
+        """An error of our own: nothing more is committed, the process ends, and a restart replays from the log."""
+        if self._failure is None:
+            self._failure = error
+            log.critical("the worker stops after an unexpected error", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # --- route ---
+
+    async def _route(self, batch: RecordBatch) -> None:
+        messages: list[Message] = []
+        nodes_topic = self.settings.topic("nodes")
+        unattributed = 0
+        size = 0
+        for record in batch.records:
+            value = record.value or b""
+            size += len(value)
+            try:
+                sliced = self._router.slice(as_proto(value, self.settings.source_format))
+            except OtlpError as error:
+                refused = Refused(record.offset, error.reason, str(error), value)
+                messages.append(self._dead_letter(batch.topic, batch.partition, record.timestamp_ms, refused))
+                continue
+            unattributed += sliced.unattributed
+            for node, request in sliced.slices:
+                key = f"{node.cluster}/{node.node}".encode()
+                messages.append((nodes_topic, key, request, record.timestamp_ms, []))
+        if unattributed:
+            self.telemetry.refused.labels("unattributed").inc(unattributed)
+        self._count_read(batch, size)
+        await self._send(messages)
+        await self._commit(batch.topic, batch.partition, batch.next_offset)
+
+    # --- shard ---
+
+    async def _shard(self, batch: RecordBatch) -> None:
+        slot = self._shards.get(batch.partition)
+        if slot is None:
+            shard = Shard(
+                self.settings, self.catalog, partition=batch.partition, publish_from=batch.publish_from
+            )
+            slot = self._shards[batch.partition] = _ShardSlot(shard)
+            log.info(
+                "partition started",
+                extra={
+                    "partition": batch.partition,
+                    "from": batch.records[0].offset,
+                    "publish_from": batch.publish_from,
+                },
+            )
+        async with slot.lock:
+            # What another worker finished while it had the partition is silent here.
+            slot.shard.publish_from = max(slot.shard.publish_from, batch.publish_from)
+            vectors: list[NodeVector] = []
+            chunks: list[SealedChunk] = []
+            messages: list[Message] = []
+            started = time.monotonic()
+            for record in batch.records:
+                out = slot.shard.apply(record.offset, record.timestamp_ms, record.value)
+                vectors += out.vectors
+                chunks += out.chunks
+                messages += [
+                    self._dead_letter(batch.topic, batch.partition, record.timestamp_ms, refused)
+                    for refused in out.refused
+                ]
+                if time.monotonic() - started > 0.05:
+                    # Heartbeats, the other agents and the metrics endpoint go on during a long batch.
+                    await asyncio.sleep(0)
+                    started = time.monotonic()
+            self._count_read(batch, sum(len(record.value or b"") for record in batch.records))
+            if slot.oldest_unpublished_ms is None and slot.shard.has_dirty_nodes:
+                slot.oldest_unpublished_ms = batch.records[0].timestamp_ms
+            due = time.monotonic() - slot.published_at >= self.settings.publish_ms / 1000
+            await self._publish(slot, vectors, chunks, messages, drain=due)
+
+    async def _publish_often(self) -> None:
+        """Publish nodes whose samples came just after their last vector."""
+        wait_s = self.settings.publish_ms / 1000
+        while not self.app.should_stop:
+            await self.app.sleep(wait_s / 2)
+            for slot in list(self._shards.values()):
+                if slot.shard.has_dirty_nodes and time.monotonic() - slot.published_at >= wait_s:
+                    try:
+                        async with slot.lock:
+                            await self._publish(slot, [], [], [], drain=True)
+                    except Exception as error:
+                        await self._fail(error)
+                        return
+
+    async def _publish(
+        self,
+        slot: _ShardSlot,
+        vectors: list[NodeVector],
+        chunks: list[SealedChunk],
+        messages: list[Message],
+        *,
+        drain: bool,
+    ) -> None:
+        """Write what is due, then commit. Without drain nodes may stay dirty, and what they rest on uncommitted."""
+        shard = slot.shard
+        topic = self.settings.topic("nodes")
+        if drain:
+            vectors = vectors + shard.drain()
+            slot.published_at = time.monotonic()
+        features_topic, chunks_topic = self.settings.topic("features"), self.settings.topic("chunks")
+        for vector in vectors:
+            messages.append(
+                (features_topic, vector.pool.encode(), vector.to_bytes(), vector.t_end_ns // 1_000_000, [])
+            )
+        for chunk in chunks:
+            headers = [("span_start_ns", str(chunk.span_start_ns).encode()), ("part", str(chunk.part).encode())]
+            key = f"{chunk.cluster}/{chunk.node}".encode()
+            messages.append((chunks_topic, key, chunk.raw, chunk.t_end_ns // 1_000_000, headers))
+        await self._send(messages)
+        writer = self._writer
+        assert writer is not None, "agents run after the writer was started"
+        if vectors:
+            newest = {(vector.cluster, vector.node): vector for vector in vectors}
+            await writer.write_vectors(list(newest.values()))
+        for chunk in chunks:
+            await writer.write_chunk(chunk.cluster, chunk.node, chunk.span_start_ns, chunk.raw, part=chunk.part)
+            self.telemetry.chunk_bytes.inc(len(chunk.raw))
+        self.telemetry.vectors.inc(len(vectors))
+        self.telemetry.chunks.inc(len(chunks))
+        if vectors and slot.oldest_unpublished_ms is not None:
+            self.telemetry.publication.observe(max(0.0, time.time() - slot.oldest_unpublished_ms / 1000))
+            slot.oldest_unpublished_ms = None
+        self._count_shard(slot)
+        if not shard.has_dirty_nodes and shard.next_offset > shard.publish_from:
+            await self._commit(topic, shard.partition, shard.next_offset)
+
+    # --- detect ---
+
+    async def _detect(self, batch: RecordBatch) -> None:
+        slot = self._detectors.get(batch.partition)
+        if slot is None:
+            await self._load_models()
+            shard = DetectShard(
+                self.catalog,
+                seed=self.settings.seed,
+                train_after_s=self.settings.train_after_s,
+                publish_from=batch.publish_from,
+                models=self._models,
+                memories=self._memories,
+            )
+            slot = self._detectors[batch.partition] = _DetectSlot(shard)
+        async with slot.lock:
+            slot.shard.publish_from = max(slot.shard.publish_from, batch.publish_from)
+            for record in batch.records:
+                slot.shard.apply(record.offset, record.value, _now_ms())
+            self._count_read(batch, sum(len(record.value or b"") for record in batch.records))
+            await self._judge(slot)
+            if slot.shard.next_offset > slot.shard.publish_from:
+                await self._commit(batch.topic, batch.partition, slot.shard.next_offset)
+
+    async def _judge(self, slot: _DetectSlot) -> None:
+        for note in slot.shard.notes:
+            log.warning(note)
+        slot.shard.notes.clear()
+        for judged in slot.shard.slides(_now_ms()):
+            await self._publish_slide(judged)
+            self._train_if_asked(slot, judged.pool)
+
+    async def _publish_slide(self, judged: PoolSlide) -> None:
+        if not judged.publish:
+            return
+        topic = self.settings.topic("anomalies")
+        events: Sequence[Event] = judged.slide.events
+        await self._send([(topic, judged.pool.encode(), event.to_json().encode(), event.time_ms, []) for event in events])
+        assert self._writer is not None
+        await self._writer.write_anomalies(judged.slide)
+        for event in events:
+            self.telemetry.events.labels(event.state, event.scope).inc()
+            log.info(
+                "anomaly %s",
+                event.state,
+                extra={"scope": event.scope, "node": event.node, "pool": event.pool, "score": round(event.score, 3)},
+            )
+
+    def _train_if_asked(self, slot: _DetectSlot, pool: str) -> None:
+        task = slot.training.get(pool)
+        if task is not None and not task.done():
+            return
+        data = slot.shard.pools[pool].training_request()
+        if data is None:
+            return
+
+        async def run() -> None:
+            started = time.monotonic()
+            model = await asyncio.to_thread(train, data, self.settings.seed)
+            slot.shard.pools[pool].adopt(model)
+            raw = model.to_bytes()
+            self._models[pool] = raw
+            await self._send([(self.settings.topic("models"), f"model/{pool}".encode(), raw, _now_ms(), [])])
+            self.telemetry.training.labels(pool).set(time.monotonic() - started)
+            log.info("forest trained", extra={"pool": pool, "seconds": round(time.monotonic() - started, 1)})
+
+        def done(finished: asyncio.Task[None]) -> None:
+            if not finished.cancelled() and finished.exception() is not None:
+                log.error("training failed; the guard and the peers go on", exc_info=finished.exception())
+
+        slot.training[pool] = asyncio.create_task(run())
+        slot.training[pool].add_done_callback(done)
+
+    async def _load_models(self) -> None:
+        if time.monotonic() - self._models_read_at < MEMORY_EVERY_S:
+            return
+        self._models_read_at = time.monotonic()
+        models, memories = await read_models(self.settings)
+        self._models.update(models)
+        self._memories.update(memories)
+
+    async def _tick(self) -> None:
+        """Once a second: slides whose slow source went away, gauges; every minute the detectors' memory."""
+        remembered_at = time.monotonic()
+        while not self.app.should_stop:
+            await self.app.sleep(1.0)
+            try:
+                for slot in list(self._detectors.values()):
+                    async with slot.lock:
+                        await self._judge(slot)
+                if time.monotonic() - remembered_at >= MEMORY_EVERY_S:
+                    remembered_at = time.monotonic()
+                    await self._remember()
+                self._set_gauges()
+            except Exception as error:
+                await self._fail(error)
+                return
+
+    async def _remember(self) -> None:
+        topic = self.settings.topic("models")
+        for slot in list(self._detectors.values()):
+            for pool, detector in slot.shard.pools.items():
+                self._memories[pool] = detector.snapshot()
+                await self._send([(topic, f"memory/{pool}".encode(), self._memories[pool], _now_ms(), [])])
+
+    # --- shared ---
+
+    async def _send(self, messages: Sequence[Message]) -> None:
+        """Returns when all are acknowledged. A broker that restarts is waited for; a refusal by it is an error."""
+        for attempt in range(SEND_TRIES):
+            try:
+                futures = [await self._send_one(message) for message in messages]
+                await asyncio.gather(*futures)
+                return
+            except (KafkaError, ProducerSendError) as error:
+                if attempt == SEND_TRIES - 1:
+                    raise
+                log.warning("writing to Kafka failed, trying again: %r", error)
+                await asyncio.sleep(min(0.5 * 2**attempt, 10.0))
+
+    async def _send_one(self, message: Message) -> Awaitable[Any]:
+        topic, key, value, timestamp_ms, headers = message
+        # Faust takes seconds and truncates to milliseconds: the half keeps the millisecond exact.
+        sent: Awaitable[Any] = await self.app.producer.send(
+            topic, key, value, None, (timestamp_ms + 0.5) / 1000.0, headers or None
+        )
+        return sent
+
+    async def _commit(self, topic: str, partition: int, next_offset: int) -> None:
+        await self.app.consumer.commit_offsets({TP(topic, partition): next_offset})
+
+    def _dead_letter(self, topic: str, partition: int, timestamp_ms: int, refused: Refused) -> Message:
+        self.telemetry.dead_letters.labels(refused.reason).inc()
+        headers = [
+            ("topic", topic.encode()),
+            ("partition", str(partition).encode()),
+            ("offset", str(refused.offset).encode()),
+            ("reason", refused.reason.encode()),
+            ("detail", refused.detail.encode()),
+            ("bytes", str(len(refused.raw)).encode()),
+        ]
+        return (self.settings.topic("deadletter"), None, refused.raw[:DEAD_LETTER_BYTES], timestamp_ms, headers)
+
+    def _count_read(self, batch: RecordBatch, size: int) -> None:
+        self.telemetry.records.labels(batch.topic).inc(len(batch.records))
+        self.telemetry.record_bytes.labels(batch.topic).inc(size)
+
+    def _count_shard(self, slot: _ShardSlot) -> None:
+        counts = slot.shard.counts
+        for name, n in counts.items():
+            new = n - slot.counted[name]
+            if not new:
+                continue
+            if name in SAMPLE_OUTCOMES:
+                self.telemetry.samples.labels(name).inc(new)
+            elif name not in ("records", "dead_letters"):
+                self.telemetry.refused.labels(name).inc(new)
+        slot.counted = Counter(counts)
+
+    def _set_gauges(self) -> None:
+        t = self.telemetry
+        shards = [slot.shard for slot in self._shards.values()]
+        t.series.set(sum(len(shard.table.series_by_key) for shard in shards))
+        t.nodes.set(sum(len(shard.table.node_by_id) for shard in shards))
+        t.chunk_samples.set(sum(shard.open_samples for shard in shards))
+        now_ns = time.time_ns()
+        for shard in shards:
+            newest_ns = shard.newest_ns()
+            if newest_ns:
+                t.lag.labels(str(shard.partition)).set((now_ns - newest_ns) / 1e9)
+        if self._writer is not None:
+            t.redis_up.set(1 if self._writer.healthy else 0)
+            t.redis_pending.set(self._writer.pending)
+
+    def run(self) -> None:
+        """Blocks until SIGTERM or SIGINT. Raises UserError for what the user can mend."""
+        for note in ensure_topics(self.settings):
+            log.info(note)
+        if self.settings.metrics_port:
+            self.telemetry.serve(self.settings.metrics_host, self.settings.metrics_port)
+        asyncio.run(self._run())
+        if self._failure is not None:
+            raise UserError(
+                f"the worker stopped after an unexpected error ({self._failure!r}); its log has the details. "
+                "Nothing is lost: a restart replays from the last commit"
+            )
+
+    async def _run(self) -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        self._writer = await FeatureWriter.connect(
+            self.settings.redis_url.get_secret_value(), prefix=self.settings.redis_prefix, catalog=self.catalog
+        )
+        app = self.app
+        await app.start()
+        log.info("worker started", extra={"group": self.settings.consumer_group, "pid": os.getpid()})
+        try:
+            await stop.wait()
+        finally:
+            log.info("stopping")
+            if self._failure is None:
+                for slot in list(self._shards.values()):
+                    async with slot.lock:
+                        await self._publish(slot, [], [], [], drain=True)
+            await app.stop()
+            await self._writer.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _faust_credentials(settings: Settings, context: Any) -> Any:
+    if settings.kafka_security == "SSL":
+        return faust.SSLCredentials(context)
+    assert settings.kafka_password is not None, "kafka_security() has checked it"
+    return faust.SASLCredentials(
+        username=settings.kafka_username,
+        password=settings.kafka_password.get_secret_value(),
+        mechanism=settings.kafka_sasl_mechanism,
+        ssl_context=context,
+    )
