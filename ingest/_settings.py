@@ -31,9 +31,12 @@ class Settings(BaseSettings):
     )
     kafka_username: str | None = Field(None, description="SASL user")
     kafka_password: SecretStr | None = Field(None, description="SASL password")
-    kafka_ca_file: str | None = Field(None, description="PEM file of the authority that signed the brokers' certificates")
+    kafka_ca_file: str | None = Field(
+        None, description="PEM file of the authority that signed the brokers' certificates"
+    )
     redis_url: SecretStr = Field(
-        SecretStr("redis://127.0.0.1:6379/0"), description="Redis, as redis://, rediss:// or unix:// with user and password"
+        SecretStr("redis://127.0.0.1:6379/0"),
+        description="Redis, as redis://, rediss:// or unix:// with user and password",
     )
     redis_prefix: str = Field("fp", description="First part of every Redis key")
 
@@ -46,7 +49,10 @@ class Settings(BaseSettings):
     replication: int = Field(1, ge=1, le=9, description="Replication factor of topics that the worker creates")
     consumer_group: str = Field("fleetpulse", description="Kafka consumer group of the workers")
     session_timeout_s: int = Field(
-        10, ge=3, le=300, description="A worker that is silent for this long is given up by the group, and its work moved"
+        10,
+        ge=3,
+        le=300,
+        description="A worker that is silent for this long is given up by the group, and its work moved",
     )
     record_bytes_max: int = Field(1_000_000, ge=10_000, description="Largest record that is written to Kafka")
 
@@ -71,7 +77,9 @@ class Settings(BaseSettings):
     metrics_host: str = Field("127.0.0.1", description="Address of the worker's Prometheus endpoint")
     metrics_port: int = Field(9464, ge=0, le=65535, description="Port of the Prometheus endpoint; 0 turns it off")
     log_format: Literal["text", "json"] = Field("text", description="Form of the worker's logs")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least severe level that is logged")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least severe level that is logged"
+    )
 
     @field_validator("kafka_bootstrap")
     @classmethod

@@ -25,10 +25,17 @@ class WorkerTelemetry:
         self.records = Counter("fleetpulse_records", "Records read", ["topic"], registry=r)
         self.record_bytes = Counter("fleetpulse_record_bytes", "Bytes of records read", ["topic"], registry=r)
         self.samples = Counter(
-            "fleetpulse_samples", "Samples by what became of them: accepted, duplicates, late, ...", ["outcome"], registry=r
+            "fleetpulse_samples",
+            "Samples by what became of them: accepted, duplicates, late, ...",
+            ["outcome"],
+            registry=r,
         )
-        self.refused = Counter("fleetpulse_refused", "Samples, metrics or resources refused, by reason", ["reason"], registry=r)
-        self.dead_letters = Counter("fleetpulse_dead_letters", "Records or metrics sent to the dead-letter topic", ["reason"], registry=r)
+        self.refused = Counter(
+            "fleetpulse_refused", "Samples, metrics or resources refused, by reason", ["reason"], registry=r
+        )
+        self.dead_letters = Counter(
+            "fleetpulse_dead_letters", "Records or metrics sent to the dead-letter topic", ["reason"], registry=r
+        )
         self.vectors = Counter("fleetpulse_vectors", "Feature vectors published", registry=r)
         self.chunks = Counter("fleetpulse_chunks", "Compressed chunks published", registry=r)
         self.chunk_bytes = Counter("fleetpulse_chunk_bytes", "Bytes of compressed chunks published", registry=r)
@@ -49,7 +56,9 @@ class WorkerTelemetry:
         self.redis_up = Gauge("fleetpulse_redis_up", "1 while Redis takes what is written", registry=r)
         self.redis_pending = Gauge("fleetpulse_redis_pending", "Vectors waiting for Redis to return", registry=r)
         self.training = Gauge("fleetpulse_training_seconds", "Duration of the last training", ["pool"], registry=r)
-        self.lost = Counter("fleetpulse_lost_records", "Records deleted by retention before they were read", ["topic"], registry=r)
+        self.lost = Counter(
+            "fleetpulse_lost_records", "Records deleted by retention before they were read", ["topic"], registry=r
+        )
 
     def serve(self, host: str, port: int) -> None:
         """Raises UserError when the port is taken."""

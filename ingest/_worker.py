@@ -32,7 +32,7 @@ from fleetpulse.ingest._shard import WINDOW_NS, Refused, Shard, SealedChunk, as_
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics, kafka_security
 from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport, ssl_context
-from fleetpulse.store import FeatureWriter
+from fleetpulse.store import FeatureWriter, StoreError
 
 log = logging.getLogger("fleetpulse.worker")
 
@@ -174,7 +174,9 @@ class Worker:
         return app
 
     def _add_agent(self, app: Any, name: str, handle: Callable[[RecordBatch], Awaitable[None]]) -> None:
-        topic = app.topic(name, key_type=bytes, value_type=bytes, value_serializer="raw", key_serializer="raw", acks=False)
+        topic = app.topic(
+            name, key_type=bytes, value_type=bytes, value_serializer="raw", key_serializer="raw", acks=False
+        )
 
         async def agent(stream: Any) -> None:
             async for batch in stream:
@@ -240,9 +242,7 @@ class Worker:
     async def _shard(self, batch: RecordBatch) -> None:
         slot = self._shards.get(batch.partition)
         if slot is None:
-            shard = Shard(
-                self.settings, self.catalog, partition=batch.partition, publish_from=batch.publish_from
-            )
+            shard = Shard(self.settings, self.catalog, partition=batch.partition, publish_from=batch.publish_from)
             slot = self._shards[batch.partition] = _ShardSlot(shard)
             log.info(
                 "partition started",
@@ -308,9 +308,7 @@ class Worker:
             slot.published_at = time.monotonic()
         features_topic, chunks_topic = self.settings.topic("features"), self.settings.topic("chunks")
         for vector in vectors:
-            messages.append(
-                (features_topic, vector.pool.encode(), vector.to_bytes(), vector.t_end_ns // 1_000_000, [])
-            )
+            messages.append((features_topic, vector.pool.encode(), vector.to_bytes(), vector.t_end_ns // 1_000_000, []))
         for chunk in chunks:
             headers = [("span_start_ns", str(chunk.span_start_ns).encode()), ("part", str(chunk.part).encode())]
             key = f"{chunk.cluster}/{chunk.node}".encode()
@@ -322,7 +320,8 @@ class Worker:
             newest = {(vector.cluster, vector.node): vector for vector in vectors}
             await writer.write_vectors(list(newest.values()))
         for chunk in chunks:
-            await writer.write_chunk(chunk.cluster, chunk.node, chunk.span_start_ns, chunk.raw, part=chunk.part)
+            # A later part of a span stands beside the first, a nanosecond on.
+            await writer.write_chunk(chunk.cluster, chunk.node, chunk.span_start_ns + chunk.part, chunk.raw)
             self.telemetry.chunk_bytes.inc(len(chunk.raw))
         self.telemetry.vectors.inc(len(vectors))
         self.telemetry.chunks.inc(len(chunks))
@@ -370,10 +369,13 @@ class Worker:
             return
         topic = self.settings.topic("anomalies")
         events: Sequence[Event] = judged.slide.events
-        await self._send([(topic, judged.pool.encode(), event.to_json().encode(), event.time_ms, []) for event in events])
+        await self._send(
+            [(topic, judged.pool.encode(), event.to_json().encode(), event.time_ms, []) for event in events]
+        )
         assert self._writer is not None
-        await self._writer.write_anomalies(judged.slide)
+        await self._writer.write_verdicts(judged.t_ns // 1_000_000, judged.slide.scores, judged.slide.verdicts)
         for event in events:
+            await self._writer.write_anomaly(event.to_json())
             self.telemetry.events.labels(event.state, event.scope).inc()
             log.info(
                 "anomaly %s",
@@ -525,9 +527,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        self._writer = await FeatureWriter.connect(
-            self.settings.redis_url.get_secret_value(), prefix=self.settings.redis_prefix, catalog=self.catalog
-        )
+        self._writer = await self._connect_writer()
         app = self.app
         await app.start()
         log.info("worker started", extra={"group": self.settings.consumer_group, "pid": os.getpid()})
@@ -541,6 +541,18 @@ class Worker:
                         await self._publish(slot, [], [], [], drain=True)
             await app.stop()
             await self._writer.close()
+
+
+    async def _connect_writer(self) -> FeatureWriter:
+        """An outage later on is ridden out; a Redis that is not there at the start is most likely a wrong address."""
+        try:
+            writer = await FeatureWriter.connect(self.settings.redis_url.get_secret_value(), self.settings.redis_prefix)
+        except StoreError as error:
+            raise UserError(f"Redis: {error} (FLEETPULSE_REDIS_URL)") from None
+        if not writer.healthy:
+            await writer.close()
+            raise UserError(f"Redis: {writer.last_error} (FLEETPULSE_REDIS_URL)")
+        return writer
 
 
 def _now_ms() -> int:
