@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleetpulse.compression import Column, encode_chunk
-from fleetpulse.features import ExponentialPoints, HistogramPoints, NumberPoints, Points, Series, SeriesTable
+from fleetpulse.features import ExponentialPoints, HistogramPoints, Points, Series, SeriesTable
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
 
 SEAL_AFTER_NS = 60_000_000_000
@@ -245,7 +245,7 @@ class _Rows:
 
 
 def series_labels(series: Series) -> dict[str, str]:
-    """The labels of a series in a chunk: `__name__`, point attributes as they are, resource attributes as resource.X."""
+    """Labels of a series in a chunk: `__name__`, point attributes as they are, resource attributes as resource.X."""
     identity = series.identity
     labels = {f"resource.{name}": str(value) for name, value in identity.resource}
     labels |= {name: str(value) for name, value in identity.attributes}

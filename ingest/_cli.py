@@ -13,8 +13,8 @@ from fleetpulse.ingest._errors import UserError
 
 app = typer.Typer(
     name="fleetpulse",
-    help="OpenTelemetry metrics from Kafka in; honest feature vectors of every node in Redis, and anomalies with reasons, "
-    "out. Settings come from the environment: see `fleetpulse settings`.",
+    help="OpenTelemetry metrics from Kafka in; honest feature vectors of every node in Redis, and anomalies with "
+    "reasons, out. Settings come from the environment: see `fleetpulse settings`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

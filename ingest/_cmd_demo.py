@@ -29,9 +29,9 @@ def demo_command(
 ) -> None:
     """See the whole job on this machine: services, a worker, three sources of telemetry, and what comes out.
 
-    Starts an embedded broker and Redis, one worker, the sampler on this machine, a recorded cluster re-timed to now, and
-    a simulated fleet in which two nodes fail. Shows the nodes live and the anomalies with reasons. Ctrl-C ends it. The
-    exit code is 0 only when vectors of every source were published and both faults were flagged.
+    Starts an embedded broker and Redis, one worker, the sampler on this machine, a recorded cluster re-timed to now,
+    and a simulated fleet in which two nodes fail. Shows the nodes live and the anomalies with reasons. Ctrl-C ends it.
+    The exit code is 0 only when vectors of every source were published and both faults were flagged.
     """
     from fleetpulse.ingest._demo import run_demo
 

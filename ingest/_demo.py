@@ -36,12 +36,12 @@ FAULTS = (("disk-saturation", 7, 40), ("noisy-neighbour", 23, 50))
 """Kind, node and seconds after the fleet goes live."""
 ROWS = 14
 SHOWN = (
-    ("cpu", "cpu.busy.mean"),
-    ("cpu p99", "cpu.busy.p99"),
-    ("mem", "memory.utilization"),
-    ("cpu cont.", "contention.cpu"),
-    ("disk cont.", "contention.disk"),
-    ("req p99", "latency.request.p99"),
+    ("cpu", "cpu_busy_share_5m"),
+    ("cpu p99", "cpu_busy_share_p99_5m"),
+    ("memory", "memory_used_share_5m"),
+    ("cpu cont.", "contention_cpu_5m"),
+    ("disk cont.", "contention_disk_5m"),
+    ("req. p99", "request_p99_5m"),
 )
 
 
@@ -171,9 +171,7 @@ def _free_port() -> int:
 def _start_parts(parts: Parts, recording: Path, nodes: int) -> None:
     parts.start("worker", "worker")
     parts.start("sampler", "sampler", "--interval", "1s")
-    parts.start(
-        "replay", "replay", str(recording), "--retime", "--history", f"{CAPTURE_HISTORY_S}s", "--speed", "1"
-    )
+    parts.start("replay", "replay", str(recording), "--retime", "--history", f"{CAPTURE_HISTORY_S}s", "--speed", "1")
     faults = [f"{kind}:{node % nodes}@+{after}" for kind, node, after in FAULTS]
     parts.start(
         "fleet",

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetpulse.anomaly import Detector, Event, Model, ModelError, Slide
-from fleetpulse.features import Catalog, NodeVector, VectorError
-from fleetpulse.features import NodeId
+from fleetpulse.features import Catalog, NodeId, NodeVector, VectorError
 
 SLIDE_NS = 5_000_000_000
 IDLE_MS = 10_000

@@ -15,7 +15,7 @@ QUIET_S = 1.0
 
 
 async def read_models(settings: Settings) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """(models, memories), each by pool. Keys of the topic are model/POOL and memory/POOL; the newest value of each wins.
+    """(models, memories), each by pool. The topic's keys are model/POOL and memory/POOL; the newest value wins.
 
     Reads until the topic stays quiet, not to its reported end: a broker may report that end one short.
     """

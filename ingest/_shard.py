@@ -164,7 +164,7 @@ class Shard:
             out.vectors.append(self._state.vector(node))
 
     def _end_rebuild(self) -> None:
-        """From here on outputs count. Whatever was due when the last worker ended is due again: readers keep the newer."""
+        """From here on outputs count. What was due when the last worker ended is due again: readers keep the newer."""
         self._rebuilding = False
         self._dirty.update(node for node in self._live_nodes() if self._state.t_end_ns(node) > 0)
 

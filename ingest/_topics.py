@@ -105,8 +105,8 @@ def ensure_topics(settings: Settings) -> list[str]:
             if found is not None:
                 if found != spec.partitions:
                     notes.append(
-                        f"topic {spec.name} has {found} partitions, not {spec.partitions} as FLEETPULSE_PARTITIONS says: "
-                        "used as it is"
+                        f"topic {spec.name} has {found} partitions, not {spec.partitions} as FLEETPULSE_PARTITIONS "
+                        "says: used as it is"
                     )
                 continue
             topic = NewTopic(spec.name, spec.partitions, settings.replication, topic_configs=spec.config)

@@ -28,7 +28,7 @@ from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._models import read_models
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._settings import Settings
-from fleetpulse.ingest._shard import WINDOW_NS, Refused, Shard, SealedChunk, as_proto, make_router
+from fleetpulse.ingest._shard import WINDOW_NS, Refused, SealedChunk, Shard, as_proto, make_router
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics, kafka_security
 from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport, ssl_context
@@ -541,7 +541,6 @@ class Worker:
                         await self._publish(slot, [], [], [], drain=True)
             await app.stop()
             await self._writer.close()
-
 
     async def _connect_writer(self) -> FeatureWriter:
         """An outage later on is ridden out; a Redis that is not there at the start is most likely a wrong address."""
