@@ -6,13 +6,14 @@ The table itself is aliases.toml, whose head explains its entries.
 from __future__ import annotations
 
 import base64
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from fleetpulse.features._series import Attributes, AttributeValue, Kind, SeriesIdentity, Source, Temporality
+from fleetpulse.features._series import AttributeValue, Kind, SeriesIdentity, Source, Temporality
 
 UNITS = {
     "s": ("s", 1.0),
@@ -66,48 +67,44 @@ class Alias:
 
     unit: of the values, where the series does not say. scale: overrides what the units say. labels: the receiver's
     attribute -> ours; constant: labels that the name implies; values: by our label, the receiver's value -> ours.
-    counter: it is a cumulative monotonic sum, whatever it arrives as.
+    when: attribute -> expression that its whole value has to match, "" being that of an absent one. counter: it is a
+    cumulative monotonic sum, whatever it arrives as.
     """
 
     metric: str
     unit: str
     scale: float | None = None
+    when: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     constant: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     counter: bool = False
 
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        return all(re.fullmatch(wanted, attributes.get(name, "")) for name, wanted in self.when.items())
+
 
 @dataclass(frozen=True)
 class AliasTable:
-    """units: canonical metric -> its unit. aliases: by the name on the wire. labels, values: for every metric."""
+    """units: canonical metric -> its unit. aliases: by the name on the wire; the first that matches counts.
+
+    labels, values: for every canonical metric.
+    """
 
     units: Mapping[str, str]
-    aliases: Mapping[str, Alias]
+    aliases: Mapping[str, tuple[Alias, ...]]
     labels: Mapping[str, str]
     values: Mapping[str, Mapping[str, str]]
     resource_labels: Mapping[str, str]
 
     def source(self, identity: SeriesIdentity) -> Source:
         """The series under its canonical name. One that the table does not know keeps its own name, unit and labels."""
-        alias = self.aliases.get(identity.metric)
-        own_labels = {name: attribute_text(value) for name, value in identity.attributes}
-        resource = dict(identity.resource)
-        labels = {
-            label: attribute_text(resource[name]) for name, label in self.resource_labels.items() if name in resource
-        }
+        attributes = {name: attribute_text(value) for name, value in identity.attributes}
+        candidates = self.aliases.get(identity.metric, ())
+        alias = next((alias for alias in candidates if alias.matches(attributes)), None)
         metric = alias.metric if alias else identity.metric
         unit = self.units.get(metric)
-        renames = {**self.labels, **alias.labels} if alias else self.labels if unit is not None else {}
-        labels |= {renames.get(name, name): text for name, text in own_labels.items()}
-        if unit is not None:
-            spellings = [self.values, alias.values] if alias else [self.values]
-            for spelling in spellings:
-                for label, texts in spelling.items():
-                    if label in labels:
-                        labels[label] = texts.get(labels[label], labels[label])
-        if alias:
-            labels |= alias.constant
+        labels = self._labels(identity, attributes, alias, canonical=unit is not None)
         kind, temporality, monotonic = identity.kind, identity.temporality, identity.monotonic
         if identity.kind is Kind.SUMMARY:
             # Its parts are series of their own: the totals count up, the quantiles are readings.
@@ -124,6 +121,23 @@ class AliasTable:
             scale=1.0 if unit is None else _scale(identity.unit, unit, alias),
         )
 
+    def _labels(
+        self, identity: SeriesIdentity, attributes: Mapping[str, str], alias: Alias | None, *, canonical: bool
+    ) -> dict[str, str]:
+        resource = dict(identity.resource)
+        labels = {
+            label: attribute_text(resource[name]) for name, label in self.resource_labels.items() if name in resource
+        }
+        if not canonical:
+            return labels | dict(attributes)
+        renames = {**self.labels, **alias.labels} if alias else self.labels
+        labels |= {renames.get(name, name): text for name, text in attributes.items()}
+        for spelling in (self.values, alias.values if alias else {}):
+            for label, texts in spelling.items():
+                if label in labels:
+                    labels[label] = texts.get(labels[label], labels[label])
+        return labels | dict(alias.constant) if alias else labels
+
 
 @cache
 def load_aliases() -> AliasTable:
@@ -135,15 +149,17 @@ def parse_aliases(text: str) -> AliasTable:
     """Raises AliasError, or tomllib.TOMLDecodeError."""
     table = tomllib.loads(text)
     units: dict[str, str] = table["metrics"]
-    aliases: dict[str, Alias] = {}
+    aliases: dict[str, tuple[Alias, ...]] = {}
     for metric, unit in units.items():
         for name in _prometheus_names(metric, unit):
-            aliases[name] = Alias(metric, unit)
+            aliases[name] = (Alias(metric, unit),)
     for section, entries in table["aliases"].items():
         for name, entry in entries.items():
-            alias = _alias(f"{section}: {name}", entry, units)
+            found = tuple(
+                _alias(f"{section}: {name}", each, units) for each in (entry if isinstance(entry, list) else [entry])
+            )
             for spelling in _with_and_without_total(name):
-                aliases[spelling] = alias
+                aliases[spelling] = found
     labels = dict(table["labels"])
     labels |= {name.replace(".", "_"): label for name, label in table["labels"].items()}
     return AliasTable(units, aliases, labels, table["values"], table["resource_labels"])
@@ -156,10 +172,6 @@ def attribute_text(value: AttributeValue) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value)
-
-
-def label_texts(attributes: Attributes) -> dict[str, str]:
-    return {name: attribute_text(value) for name, value in attributes}
 
 
 def _alias(place: str, entry: Mapping[str, object] | str, units: Mapping[str, str]) -> Alias:
