@@ -11,23 +11,46 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetpulse.features._catalog import Catalog, Feature
     from fleetpulse.features._catalog_lines import CatalogError
-    from fleetpulse.features._series import NodeId
+    from fleetpulse.features._points import ExponentialPoints, HistogramPoints, NumberPoints, Points
+    from fleetpulse.features._series import NodeId, Series, SeriesTable
     from fleetpulse.features._state import Added, FleetState
     from fleetpulse.features._vector import NodeVector, Status, VectorError
-
-__all__ = ["Added", "Catalog", "CatalogError", "Feature", "FleetState", "NodeId", "NodeVector", "Status", "VectorError"]
 
 _HOME = {
     "Added": "_state",
     "Catalog": "_catalog",
     "CatalogError": "_catalog_lines",
+    "ExponentialPoints": "_points",
     "Feature": "_catalog",
     "FleetState": "_state",
+    "HistogramPoints": "_points",
     "NodeId": "_series",
     "NodeVector": "_vector",
+    "NumberPoints": "_points",
+    "Points": "_points",
+    "Series": "_series",
+    "SeriesTable": "_series",
     "Status": "_vector",
     "VectorError": "_vector",
 }
+
+__all__ = [
+    "Added",
+    "Catalog",
+    "CatalogError",
+    "ExponentialPoints",
+    "Feature",
+    "FleetState",
+    "HistogramPoints",
+    "NodeId",
+    "NodeVector",
+    "NumberPoints",
+    "Points",
+    "Series",
+    "SeriesTable",
+    "Status",
+    "VectorError",
+]
 
 
 def __getattr__(name: str) -> Any:
