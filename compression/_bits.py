@@ -1,0 +1,127 @@
+"""A stream of bits in an array of 64-bit words, most significant bit first, for Numba kernels.
+
+A writer starts from zeroed words and a position of 0, every `put_` returns the next position, and the caller has made
+the array long enough. A reader may run past the end: it reads zeros there, its position keeps growing, and the caller
+compares it with the number of bits once per sample or column. So reading needs no check per field, and never leaves
+the array.
+
+Values are uint64 and positions int64: mixing the two makes Numba compute in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+U64Array = NDArray[np.uint64]
+I64Array = NDArray[np.int64]
+
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def words_of(raw: bytes | memoryview) -> U64Array:
+    """The bytes as words, followed by one or two words of zeros."""
+    words = np.zeros(len(raw) // 8 + 2, np.uint64)
+    whole = len(raw) // 8
+    words[:whole] = np.frombuffer(raw, ">u8", whole)
+    tail = bytes(raw[8 * whole :])
+    words[whole] = int.from_bytes(tail.ljust(8, b"\0"), "big")
+    return words
+
+
+def bytes_of(words: U64Array, bits: int) -> bytes:
+    """The first bits of the words as bytes, the last of them filled with zeros."""
+    return words[: (bits + 63) // 64].astype(">u8").tobytes()[: (bits + 7) // 8]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def leading_zeros(typing_context: Any, value: Any) -> Any:
+    """Number of zero bits above the highest one of a uint64; 64 for zero."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], cgutils.false_bit)
+
+    return types.int64(types.uint64), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def trailing_zeros(typing_context: Any, value: Any) -> Any:
+    """Number of zero bits below the lowest one of a uint64; 64 for zero."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], cgutils.false_bit)
+
+    return types.int64(types.uint64), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_of_float(typing_context: Any, value: Any) -> Any:
+    """The 64 bits of a float64."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.uint64))
+
+    return types.uint64(types.float64), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def float_of_bits(typing_context: Any, value: Any) -> Any:
+    """The float64 of 64 bits."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.uint64), build
+
+
+@njit(cache=True)
+def put(words: U64Array, at: int, value: np.uint64, width: int) -> int:
+    """Append the low bits of value, width of them (0 to 64); the bits above must be zero."""
+    if width == 0:
+        return at
+    word = at >> 6
+    free = 64 - (at & 63)
+    if width <= free:
+        words[word] |= value << np.uint64(free - width)
+    else:
+        words[word] |= value >> np.uint64(width - free)
+        words[word + 1] |= value << np.uint64(64 - (width - free))
+    return at + width
+
+
+@njit(cache=True)
+def peek(words: U64Array, at: int) -> np.uint64:
+    """The 64 bits that follow."""
+    word = at >> 6
+    if word + 1 >= len(words):
+        return ZERO
+    skip = at & 63
+    if skip == 0:
+        return words[word]
+    return (words[word] << np.uint64(skip)) | (words[word + 1] >> np.uint64(64 - skip))
+
+
+@njit(cache=True)
+def get(words: U64Array, at: int, width: int) -> np.uint64:
+    """The next bits, width of them (0 to 64)."""
+    if width == 0:
+        return ZERO
+    return peek(words, at) >> np.uint64(64 - width)
+
+
+@njit(cache=True)
+def zigzag(value: int) -> np.uint64:
+    """0, -1, 1, -2, ... as 0, 1, 2, 3, ...; any int64."""
+    return np.uint64(value << 1) ^ np.uint64(value >> 63)
+
+
+@njit(cache=True)
+def unzigzag(value: np.uint64) -> int:
+    return np.int64(value >> ONE) ^ -np.int64(value & ONE)
