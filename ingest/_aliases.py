@@ -182,7 +182,9 @@ def _alias(place: str, entry: Mapping[str, object] | str, units: Mapping[str, st
     words.setdefault("unit", units[metric])
     try:
         alias = Alias(metric, **words)
-    except TypeError as error:
+        for expression in alias.when.values():
+            re.compile(expression)
+    except (TypeError, re.error) as error:
         raise AliasError(f"{place}: {error}") from None
     if alias.scale is None and _base(alias.unit) != _base(units[metric]):
         raise AliasError(f"{place}: cannot turn {alias.unit} into {units[metric]}, say its scale")

@@ -65,6 +65,11 @@ class Router:
                 oversized += len(piece) > self._record_bytes_max
         return Sliced(slices, unattributed, oversized)
 
+    @property
+    def kept(self) -> int:
+        """Resources whose node is remembered; at most RESOURCES_KEPT."""
+        return self._kept_node.cache_info().currsize
+
     def _node_of(self, request: bytes, entry: Field) -> NodeId | None:
         # A message field that occurs twice is merged, and merging messages is joining their bytes.
         resource = b""
