@@ -1,0 +1,502 @@
+"""One pool's detector: vectors of one slide in, scores, verdicts and events out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetpulse.anomaly._baselines import Baselines, Comparison
+from fleetpulse.anomaly._columns import OBSERVATIONS_MIN, Columns
+from fleetpulse.anomaly._event import Event, Reason
+from fleetpulse.anomaly._model import Model, ModelError, TrainingData
+from fleetpulse.anomaly._presence import SECOND_NS, Presence, presence
+from fleetpulse.anomaly._reasons import choose, explains, reasons_of
+from fleetpulse.anomaly._reservoir import Reservoir
+from fleetpulse.anomaly._settings import DetectorSettings
+from fleetpulse.anomaly._tracks import Finding, Track, score_of
+from fleetpulse.features._catalog import Catalog
+from fleetpulse.features._series import NodeId
+from fleetpulse.features._vector import NodeVector, Status
+
+F32 = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+NORMAL = "normal"
+SUSPECT = "suspect"
+"""Over the threshold, not for long enough to be an event."""
+ANOMALOUS = "anomalous"
+SILENT = "silent"
+INSUFFICIENT = "insufficient data"
+VERDICTS = (NORMAL, SUSPECT, ANOMALOUS, SILENT, INSUFFICIENT)
+
+JUDGED_COLUMNS_MIN = 5
+MISSING_SHARE_MAX = 0.2
+_MISSING_DEVIATION = np.float32(4.0)
+"""What a missing value counts as that used to be there: more than a whole normal vector shows, less than alarms."""
+_FOREST_EVIDENCE = 4.0
+"""Sigmas of at least one feature without which the forest alone is not believed: there would be no reason to give."""
+_FLEET_ALONG_MIN = 0.6
+_STORM_SHARE = 0.25
+_STORM_MIN = 3
+_ROW_SPACING_NS = 30 * SECOND_NS
+_ROW_KEEP_NS = 24 * 3600 * SECOND_NS
+_SLIDES_PER_DAY = 17_280
+
+
+@dataclass
+class Slide:
+    """What one slide says. scores: judged nodes only, in [0, 1], higher is worse, 0.5 is the threshold; a node that
+    cannot be judged has none. verdicts: every node's, one of VERDICTS."""
+
+    scores: dict[NodeId, float] = field(default_factory=dict)
+    verdicts: dict[NodeId, str] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+
+class Detector:
+    """Pure: event time is the only clock, and equal slides give equal results in any order of nodes.
+
+    model: a trained forest, or None; until there is one, peers and guard serve. One of another schema is refused with
+    ModelError.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        pool: str,
+        seed: int,
+        settings: DetectorSettings | None = None,
+        model: Model | None = None,
+    ) -> None:
+        self.pool = pool
+        self.seed = seed
+        self.settings = settings or DetectorSettings()
+        whole = Columns.of_catalog(catalog)
+        self._whole = whole
+        self._picked = np.flatnonzero(whole.judged)
+        self.columns = whole.select(self._picked)
+        self.baselines = Baselines(self.columns.spread_min, self.settings)
+        self.deviating: dict[NodeId, Track] = {}
+        self.silence: dict[NodeId, Track] = {}
+        self.fleet = Track("fleet", pool, None)
+        self.fleet_silence = Track("fleet", pool, None)
+        self.first_ns: int | None = None
+        self.now_ns: int | None = None
+        self.trained_ns: int | None = None
+        self.rows_trained = 0
+        self.reservoir = Reservoir(
+            len(self._picked),
+            self.settings.reservoir_rows,
+            spacing_ns=_ROW_SPACING_NS,
+            keep_ns=_ROW_KEEP_NS,
+            seed=seed,
+        )
+        self.model: Model | None = None
+        if model is not None:
+            self._take(model)
+
+    @property
+    def schema_hash(self) -> bytes:
+        return self._whole.schema_hash
+
+    # --- one slide ---
+
+    def slide(self, t_ns: int, vectors: Sequence[NodeVector]) -> Slide:
+        """Judge the newest vector of every node of the pool at t_ns; call in the order of time.
+
+        A node whose vector is old is passed too: its age is what silence is seen by. A node that is left out is not
+        judged, and forgotten after a while. Vectors must have the catalog's schema.
+        """
+        newest = _newest_by_node(vectors)
+        nodes = sorted(newest)
+        ordered = [newest[node] for node in nodes]
+        assert all(vector.schema_hash == self._whole.schema_hash for vector in ordered), "vectors of another schema"
+        self.now_ns = t_ns
+        if self.first_ns is None and nodes:
+            self.first_ns = t_ns
+        slide = Slide()
+        self._forget(t_ns, set(nodes))
+        if not nodes:
+            return slide
+        here = presence(t_ns, ordered, self.settings)
+        self._hear_silence(t_ns, nodes, ordered, here, slide)
+        values = np.stack([vector.values for vector in ordered]).astype(np.float32)
+        status = np.stack([vector.status for vector in ordered])
+        levels, partial = self._levels(ordered, values, status, here.judged)
+        rows = self.baselines.nodes.rows(nodes)
+        t_end = np.fromiter((vector.t_end_ns for vector in ordered), np.int64, len(nodes))
+        new = here.judged & (t_end > self.baselines.nodes.newest_ns[rows])
+        self.baselines.nodes.newest_ns[rows] = np.maximum(t_end, self.baselines.nodes.newest_ns[rows])
+        seen = self.baselines.compare(rows, levels, partial)
+        picked_values = values[:, self._picked]
+        self._judge(t_ns, nodes, here, seen, picked_values, new, slide)
+        slide.events.sort(key=lambda event: (event.scope != "fleet", event.cluster, event.node, event.id))
+        return slide
+
+    def _levels(
+        self, vectors: Sequence[NodeVector], values: F32, status: NDArray[np.uint8], judged: Mask
+    ) -> tuple[F32, Mask]:
+        """(n, f) levels of the judged columns, NaN for what cannot be relied on, and which of them are partial.
+
+        Left out: missing and stale values; values whose window the node does not cover yet, because sums, quantiles
+        and slopes of a growing window move by themselves; quantiles of few observations.
+        """
+        whole = self._whole
+        covered = np.array([vector.window_covered_ms for vector in vectors], np.int64)
+        usable = np.isfinite(values) & ((status == Status.OK) | (status == Status.PARTIAL))
+        usable &= judged[:, None] & (covered[:, None] >= whole.window_ms - 1000)
+        counted = whole.count_of >= 0
+        if counted.any():
+            observations = np.nan_to_num(values[:, whole.count_of[counted]], nan=0.0)
+            usable[:, counted] &= observations >= OBSERVATIONS_MIN
+        usable, values = usable[:, self._picked], values[:, self._picked]
+        levels = self.columns.levels(np.where(usable, values, np.float32(np.nan)).astype(np.float32))
+        return levels, usable & (status[:, self._picked] == Status.PARTIAL)
+
+    def _judge(
+        self,
+        t_ns: int,
+        nodes: list[NodeId],
+        here: Presence,
+        seen: Comparison,
+        values: F32,
+        new: Mask,
+        slide: Slide,
+    ) -> None:
+        t_ms = t_ns // 1_000_000
+        by_forest, forest_rows = self._forest(seen, here.judged)
+        worst = np.nan_to_num(seen.ratio, nan=0.0).max(axis=1, initial=0.0)
+        lacking = self._lacking(seen, here.judged)
+        over = new & ((worst >= 1) | (by_forest >= 1))
+        open_before = np.array([self._is_open(node) for node in nodes], np.bool_)
+        storm = _many(over & ~open_before, here.judged)
+        self._judge_fleet(t_ms, seen, values, here.judged, over & ~open_before, storm, slide)
+        held_back = storm or self.fleet.event is not None
+        for i, node in enumerate(nodes):
+            if here.silent[i]:
+                slide.verdicts[node] = SILENT if self._is_silent(node) else INSUFFICIENT
+                continue
+            if not here.judged[i]:
+                slide.verdicts[node] = INSUFFICIENT
+                continue
+            ratio = max(float(worst[i]), float(by_forest[i]))
+            if ratio >= 1 or node in self.deviating:
+                track = self.deviating.setdefault(node, Track("node", self.pool, node))
+                if new[i]:
+                    # During a fleet event a node must stand out from a pool in motion.
+                    measured = ratio / 2 if self.fleet.event is not None and track.event is None else ratio
+                    finding = self._finding(i, seen, values, measured, float(by_forest[i]) > float(worst[i]))
+                    event = track.step(t_ms, finding, self.settings, may_open=not storm)
+                    if event is not None:
+                        slide.events.append(event)
+                if track.event is None and track.over == 0 and track.ended_ms is None:
+                    del self.deviating[node]
+            pessimistic = max(ratio, float(self._missing_ratio(seen, i)))
+            self._tell(node, i, pessimistic, lacking, slide)
+        calm = here.judged & ~lacking
+        calm &= np.array([not self._is_open(node) for node in nodes], np.bool_)
+        self._accept(t_ms, nodes, seen)
+        self.baselines.learn(seen, new, calm, pool_calm=self.fleet.event is None)
+        if not held_back:
+            self._remember_rows(t_ns, nodes, new & calm & ~over, forest_rows, seen)
+
+    def _tell(self, node: NodeId, i: int, ratio: float, lacking: Mask, slide: Slide) -> None:
+        judged_enough = not lacking[i]
+        if self._is_open(node):
+            slide.verdicts[node] = ANOMALOUS
+        elif not judged_enough:
+            slide.verdicts[node] = INSUFFICIENT
+        elif ratio >= 1:
+            slide.verdicts[node] = SUSPECT
+        else:
+            slide.verdicts[node] = NORMAL
+        if judged_enough or self._is_open(node):
+            slide.scores[node] = score_of(ratio)
+
+    def _lacking(self, seen: Comparison, judged: Mask) -> Mask:
+        """(n,) nodes that cannot be called normal: too little comparable, or too much gone that used to be there."""
+        comparable = np.count_nonzero(~np.isnan(seen.ratio), axis=1)
+        missing = np.count_nonzero(seen.missing, axis=1)
+        usual = missing + np.count_nonzero(seen.ready, axis=1)
+        lacking = (comparable < min(JUDGED_COLUMNS_MIN, len(self._picked))) | (missing > MISSING_SHARE_MAX * usual)
+        for group in range(int(self.columns.group.max()) + 1):
+            members = self.columns.group == group
+            gone = seen.missing[:, members].any(axis=1) & ~seen.known[:, members].any(axis=1)
+            # Quantiles of a service without requests are not a group gone: their counts stay known.
+            lacking |= gone
+        return np.asarray(lacking & judged)
+
+    def _missing_ratio(self, seen: Comparison, i: int) -> float:
+        """The least that missing values count for: what they last showed, and more than a normal vector shows."""
+        missing = seen.missing[i]
+        if not missing.any():
+            return 0.0
+        held = float(self.baselines.nodes.cells.ratio[seen.rows[i]][missing].max())
+        return max(held, float(_MISSING_DEVIATION) / self.settings.sigmas)
+
+    # --- the forest ---
+
+    def _forest(self, seen: Comparison, judged: Mask) -> tuple[NDArray[np.float64], F32]:
+        """(n,) ratio by the forest, 0 without one, and the (n, f) deviations it saw, NaN where unknown."""
+        ready = seen.ready & ~np.isnan(seen.ratio)
+        rows = np.where(ready, seen.deviation, np.float32(np.nan)).astype(np.float32)
+        ratio = np.zeros(len(rows))
+        if self.model is None:
+            return ratio, rows
+        enough = judged & (np.count_nonzero(ready, axis=1) >= JUDGED_COLUMNS_MIN)
+        if enough.any():
+            filled = np.where(seen.missing, _MISSING_DEVIATION, rows).astype(np.float32)
+            found = self.model.ratio(filled[enough])
+            evident = np.nan_to_num(np.abs(rows[enough]), nan=0.0).max(axis=1) >= _FOREST_EVIDENCE
+            # Without evidence the score may show it, the threshold is not crossed.
+            ratio[enough] = np.where(evident, found, np.minimum(found, 0.9))
+        return ratio, rows
+
+    def _finding(self, i: int, seen: Comparison, values: F32, ratio: float, forest: bool) -> Finding:
+        """ratio and its reasons for node i."""
+        cell_ratio = np.nan_to_num(seen.ratio[i], nan=0.0)
+        if ratio < self.settings.resolve_below:
+            return Finding(ratio, "peers", ())
+        if forest and self.model is not None:
+            chosen = choose(self.columns, self._forest_weights(seen, i), at_most=3)
+            detector = "forest"
+        else:
+            chosen = choose(self.columns, explains(cell_ratio))
+            top = chosen[0] if chosen else None
+            detector = "guard" if top is not None and seen.by_guard[i, top] else "peers"
+        deviations = np.where(
+            np.isnan(seen.deviation[i]),
+            (seen.levels[i] - seen.expected[i]) / self.columns.spread_min,
+            seen.deviation[i],
+        )
+        return Finding(ratio, detector, reasons_of(self.columns, chosen, values[i], seen.expected[i], deviations))
+
+    def _forest_weights(self, seen: Comparison, i: int) -> NDArray[np.float64]:
+        """(f,) by how much the forest's ratio falls when a feature is put to its expected value."""
+        assert self.model is not None
+        row = np.where(seen.ready[i], seen.deviation[i], np.float32(np.nan)).astype(np.float32)
+        size = np.nan_to_num(np.abs(row), nan=0.0)
+        candidates = np.argsort(-size, kind="stable")[:12]
+        tried = np.repeat(row[None], len(candidates) + 1, axis=0)
+        tried[np.arange(len(candidates)), candidates] = 0
+        ratios = self.model.ratio(tried)
+        weights = np.zeros(len(row))
+        # Ties, and a forest that has gone flat far outside, are ordered by size.
+        weights[candidates] = np.maximum(ratios[-1] - ratios[:-1], 0) + 1e-6 * size[candidates]
+        return weights
+
+    # --- the pool as a whole ---
+
+    def _judge_fleet(
+        self, t_ms: int, seen: Comparison, values: F32, judged: Mask, over: Mask, storm: bool, slide: Slide
+    ) -> None:
+        moved = np.where(seen.moved_along >= _FLEET_ALONG_MIN, seen.shared_ratio, np.float32(0))
+        ratio = float(moved.max(initial=0.0))
+        weights: NDArray[np.floating] = explains(moved)
+        if storm and ratio < 1:
+            # Many nodes at once, though not most: one story all the same.
+            ratio = 1.0
+            weights = np.median(np.nan_to_num(seen.ratio[over], nan=0.0), axis=0)
+        reasons: tuple[Reason, ...] = ()
+        if ratio >= self.settings.resolve_below:
+            reasons = self._fleet_reasons(choose(self.columns, weights), seen, values, over if storm else judged)
+        event = self.fleet.step(t_ms, Finding(ratio, "peers", reasons), self.settings)
+        if event is not None:
+            slide.events.append(event)
+
+    def _fleet_reasons(self, chosen: list[int], seen: Comparison, values: F32, subjects: Mask) -> tuple[Reason, ...]:
+        """Values and expectations are those of the median of the nodes concerned."""
+        reasons = []
+        for column in chosen:
+            known = subjects & seen.known[:, column]
+            if not known.any():
+                continue
+            level = float(np.median(seen.levels[known, column]))
+            change = float(seen.shared_change[column])
+            spread = float(seen.shared_spread[column])
+            if abs(change) < spread:
+                change = level - float(np.median(seen.expected[known, column]))
+            reasons.append(
+                Reason(
+                    feature=self.columns.names[column],
+                    value=float(np.median(values[known, column])),
+                    expected=self.columns.value(column, level - change),
+                    unit=self.columns.units[column],
+                    deviation=change / spread,
+                )
+            )
+        return tuple(reasons)
+
+    def _accept(self, t_ms: int, nodes: list[NodeId], seen: Comparison) -> None:
+        """What has stayed for long where it moved to is what is expected from now on; the event resolves by itself."""
+        event = self.fleet.event
+        if event is not None and t_ms - event.opened_ms >= self.settings.accept_fleet_s * 1000:
+            self.baselines.accept_level(seen.shared)
+            for i in range(len(nodes)):
+                if not self._is_open(nodes[i]) and np.nan_to_num(seen.ratio[i], nan=0.0).max(initial=0.0) >= 1:
+                    self.baselines.accept_node(int(seen.rows[i]), seen.levels[i], seen.shared)
+        for i, node in enumerate(nodes):
+            track = self.deviating.get(node)
+            if track is None or track.event is None:
+                continue
+            if t_ms - track.event.opened_ms >= self.settings.accept_node_s * 1000:
+                self.baselines.accept_node(int(seen.rows[i]), seen.levels[i], seen.shared)
+
+    # --- silence ---
+
+    def _hear_silence(
+        self, t_ns: int, nodes: list[NodeId], vectors: Sequence[NodeVector], here: Presence, slide: Slide
+    ) -> None:
+        """A silent node is an event when its peers go on; many at once are one event of the fleet (a collector, a
+        partition), and a pool that is silent as a whole is not seen here, because its time stands still."""
+        t_ms = t_ns // 1_000_000
+        newly = [i for i, node in enumerate(nodes) if here.silent[i] and not self._is_silent(node)]
+        peers_go_on = np.count_nonzero(~here.silent) > 0
+        many = len(newly) > max(_STORM_MIN, 0.2 * len(nodes))
+        if self.fleet_silence.event is not None:
+            still = np.count_nonzero(here.silent) > max(_STORM_MIN, 0.2 * len(nodes)) / 2
+            if not still:
+                slide.events.append(self.fleet_silence.resolve(t_ms, 0.0))
+        elif many and peers_go_on:
+            oldest = max(newly, key=lambda i: int(here.age_ns[i]))
+            reason = Reason("silent_nodes", float(len(newly)), 0.0, "{node}", float(here.age_ns[oldest] / SECOND_NS))
+            slide.events.append(self.fleet_silence.open(t_ms, Finding(4.0, "silence", (reason,)), "critical"))
+        for i, node in enumerate(nodes):
+            if here.silent[i]:
+                if self._is_silent(node):
+                    self._update_silence(t_ms, node, vectors[i], here, i, slide)
+                elif peers_go_on and self.fleet_silence.event is None:
+                    track = self.silence.setdefault(node, Track("node", self.pool, node))
+                    slide.events.append(track.open(t_ms, _silence(vectors[i], here, i), "warning"))
+            elif self._is_silent(node):
+                slide.events.append(self.silence.pop(node).resolve(t_ms, 0.0))
+
+    def _update_silence(
+        self, t_ms: int, node: NodeId, vector: NodeVector, here: Presence, i: int, slide: Slide
+    ) -> None:
+        track = self.silence[node]
+        assert track.event is not None
+        severity = "critical" if here.age_ns[i] > 180 * SECOND_NS else "warning"
+        since_ms = t_ms - track.event.time_ms
+        if severity != track.event.severity or since_ms >= self.settings.update_every_s * 1000:
+            slide.events.append(track.tell(t_ms, _silence(vector, here, i), severity))
+
+    def _is_silent(self, node: NodeId) -> bool:
+        track = self.silence.get(node)
+        return track is not None and track.event is not None
+
+    def _is_open(self, node: NodeId) -> bool:
+        track = self.deviating.get(node)
+        return track is not None and track.event is not None
+
+    # --- training ---
+
+    def _remember_rows(self, t_ns: int, nodes: list[NodeId], normal: Mask, rows: F32, seen: Comparison) -> None:
+        usable = normal & (np.count_nonzero(seen.ready, axis=1) >= JUDGED_COLUMNS_MIN)
+        due = [i for i in np.flatnonzero(usable) if self.reservoir.is_due(nodes[i], t_ns)]
+        self.reservoir.offer(t_ns, [nodes[i] for i in due], rows[due])
+
+    def training_request(self) -> TrainingData | None:
+        """What a forest is to be trained on, when one is due; None otherwise.
+
+        Due: after train_after_s, with rows enough, when there is none, when what was seen has doubled, or when the
+        forest is old.
+        """
+        now_ns = self.now_ns
+        if now_ns is None or self.first_ns is None or len(self.reservoir) < self.settings.rows_min:
+            return None
+        if now_ns - self.first_ns < self.settings.train_after_s * SECOND_NS:
+            return None
+        if self.trained_ns is not None:
+            old = now_ns - self.trained_ns >= self.settings.retrain_every_s * SECOND_NS
+            doubled = len(self.reservoir) >= 2 * self.rows_trained
+            if not old and not doubled:
+                return None
+        rows, times_ns = self.reservoir.sample()
+        if len(rows) < self.settings.rows_min:
+            return None
+        self.trained_ns, self.rows_trained = now_ns, len(self.reservoir)
+        return TrainingData(
+            schema_hash=self._whole.schema_hash,
+            pool=self.pool,
+            group=self.columns.group,
+            rows=rows,
+            times_ns=times_ns,
+            budget_per_row=self.settings.false_events_per_node_day * 12 / _SLIDES_PER_DAY,
+        )
+
+    def adopt(self, model: Model) -> None:
+        """Use this forest from the next slide on. Open events stay open; raises ModelError when it does not fit."""
+        self._take(model)
+
+    def _take(self, model: Model) -> None:
+        if model.schema_hash != self._whole.schema_hash:
+            raise ModelError(
+                f"made for schema {model.schema_hash.hex()}, the catalog here is {self._whole.schema_hash.hex()}"
+            )
+        if not np.array_equal(model.group, self.columns.group):
+            raise ModelError("made for other groups of columns")
+        self.model = model
+        if self.trained_ns is None:
+            self.trained_ns, self.rows_trained = model.to_ns, model.rows
+
+    # --- memory ---
+
+    def _forget(self, t_ns: int, present: set[NodeId]) -> None:
+        limit = t_ns - self.settings.forget_s * SECOND_NS
+        memory = self.baselines.nodes
+        gone = [node for node, row in memory.row_of.items() if node not in present and memory.newest_ns[row] < limit]
+        memory.forget(gone)
+        self.reservoir.forget(gone)
+        for node in gone:
+            self.deviating.pop(node, None)
+            self.silence.pop(node, None)
+
+    def snapshot(self) -> bytes:
+        """Everything but the model and the reservoir, which the models topic and the next hours give again."""
+        from fleetpulse.anomaly._snapshot import save
+
+        return save(self)
+
+    @classmethod
+    def restore(
+        cls,
+        raw: bytes,
+        catalog: Catalog,
+        *,
+        pool: str,
+        seed: int,
+        settings: DetectorSettings | None = None,
+        model: Model | None = None,
+    ) -> Detector:
+        """A detector that goes on where snapshot was taken. Raises ModelError for bytes that do not fit."""
+        from fleetpulse.anomaly._snapshot import load
+
+        detector = cls(catalog, pool=pool, seed=seed, settings=settings, model=model)
+        load(detector, raw)
+        return detector
+
+
+def _many(subjects: Mask, judged: Mask) -> bool:
+    return int(subjects.sum()) > max(_STORM_MIN, _STORM_SHARE * int(judged.sum()))
+
+
+def _newest_by_node(vectors: Sequence[NodeVector]) -> dict[NodeId, NodeVector]:
+    newest: dict[NodeId, NodeVector] = {}
+    for vector in vectors:
+        node = NodeId(vector.cluster, vector.node)
+        held = newest.get(node)
+        if held is None or held.t_end_ns < vector.t_end_ns:
+            newest[node] = vector
+    return newest
+
+
+def _silence(vector: NodeVector, here: Presence, i: int) -> Finding:
+    age_s = float(here.age_ns[i] / SECOND_NS)
+    expected_s = vector.scrape_interval_ms / 1000
+    reason = Reason("last_sample_age", age_s, expected_s, "s", age_s / float(here.limit_ns[i] / SECOND_NS))
+    return Finding(4.0, "silence", (reason,))

@@ -1,0 +1,66 @@
+"""From normal deviations to a model. Slow and pure: the shell runs it beside the event loop."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetpulse.anomaly._forest import Forest
+from fleetpulse.anomaly._load import SharedLoad
+from fleetpulse.anomaly._model import F32, Model, TrainingData, library_versions, summarise
+
+LOAD_SHARE = 0.5
+LOAD_COMPONENTS_MAX = 6
+_BLOCKS = 12
+_TAIL = 0.1
+_GROW_MAX = 20_000
+
+
+def train(data: TrainingData, seed: int) -> Model:
+    """The same rows and seed give the same model. Rows must be at least 16.
+
+    Every third stretch of time is held out: neither load nor forest see it, and its scores set the threshold. Rows of
+    overlapping windows lie in the same stretch, so that held-out scores are not those of near copies.
+    """
+    assert len(data.rows) >= 16, "the caller asks for more rows before it trains"
+    order = np.argsort(data.times_ns, kind="stable")
+    rows = data.rows[order]
+    held = (np.arange(len(rows)) * _BLOCKS // len(rows)) % 3 == 1
+    known = np.asarray(~np.isnan(rows).all(axis=0))
+    load = SharedLoad.learn(rows[~held], share=LOAD_SHARE, components_max=LOAD_COMPONENTS_MAX)
+    grown_on = _spread_over(rows[~held], _GROW_MAX)
+    forest = Forest.grow(summarise(load.remove(grown_on), data.group), seed=seed)
+    scores = forest.anomaly(summarise(load.remove(rows[held]), data.group))
+    typical = float(np.median(scores))
+    return Model(
+        schema_hash=data.schema_hash,
+        pool=data.pool,
+        group=data.group,
+        known=known,
+        load=load,
+        forest=forest,
+        typical=typical,
+        threshold=max(_threshold(scores, data.budget_per_row), typical + 0.05),
+        rows=len(rows),
+        from_ns=int(data.times_ns[order[0]]),
+        to_ns=int(data.times_ns[order[-1]]),
+        versions=library_versions(),
+    )
+
+
+def _threshold(scores: NDArray[np.float64], budget: float) -> float:
+    """Where a held-out row would lie above with probability `budget`.
+
+    Held-out rows are far fewer than 1 / budget, so their upper tenth is continued as an exponential tail. Its excess
+    over truth is on the side of silence: a forest's scores are bounded, an exponential's are not.
+    """
+    start = float(np.quantile(scores, 1 - _TAIL))
+    above = scores[scores > start]
+    mean_excess = float((above - start).mean()) if len(above) else 0.0
+    return max(start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL))), float(scores.max()))
+
+
+def _spread_over(rows: F32, at_most: int) -> F32:
+    if len(rows) <= at_most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, at_most).astype(np.intp)]
