@@ -31,7 +31,7 @@ class RecordProducer:
     def __init__(self, settings: Settings, *, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
         """Raises UserError within about five seconds when no broker answers, or the topic cannot be had."""
         self.topic = settings.source_topic
-        self.created = _ensure_source_topic(settings)
+        self.created = ensure_source_topic(settings)
         self.sent_records = 0
         self.sent_bytes = 0
         self._bootstrap = settings.kafka_bootstrap
@@ -152,7 +152,7 @@ def _connected(settings: Settings) -> KafkaProducer:
         ) from None
 
 
-def _ensure_source_topic(settings: Settings) -> bool:
+def ensure_source_topic(settings: Settings) -> bool:
     """Whether the topic had to be created. Raises UserError."""
     from kafka.admin import NewTopic
     from kafka.errors import KafkaError, TopicAlreadyExistsError
