@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,7 +69,9 @@ def check_catalog(settings: Settings) -> Check:
 
 def check_kafka(settings: Settings) -> Iterator[Check]:
     """Address, connection, topics, and the broker's clock as far as records show it."""
-    unreachable = [address for address in settings.kafka_bootstrap.split(",") if not _accepts(address.strip())]
+    from fleetpulse.ingest._topic_reader import listens
+
+    unreachable = [address for address in settings.kafka_bootstrap.split(",") if not listens(address)]
     if len(unreachable) == len(settings.kafka_bootstrap.split(",")):
         yield Check(
             "Kafka broker",
@@ -252,12 +253,3 @@ def _info(info: Any, name: str) -> str:
         return ""
     text = info.decode() if isinstance(info, bytes) else str(info)
     return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")
-
-
-def _accepts(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S):
-            return True
-    except OSError:
-        return False

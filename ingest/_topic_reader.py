@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -77,16 +78,33 @@ def newest_record_ms(settings: Settings, topic: str) -> int | None:
         return max((record.timestamp for record in reader.records(follow=False) if record is not None), default=None)
 
 
+def listens(address: str) -> bool:
+    """Whether something accepts connections at host:port, within a few seconds."""
+    host, _, port = address.strip().rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_MS / 1000):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
 def _open(settings: Settings, topic: str) -> TopicReader:
     from kafka import KafkaConsumer, TopicPartition
     from kafka.errors import KafkaError
 
+    addresses = settings.kafka_bootstrap.split(",")
+    if not any(listens(address) for address in addresses):
+        # Asked first, because the client tries for seconds whatever the answer.
+        raise UserError(
+            f"nothing listens at {settings.kafka_bootstrap}: start the Kafka broker, or set FLEETPULSE_KAFKA_BOOTSTRAP "
+            "to host:port of yours"
+        )
     arguments = kafka_security(settings)
     if settings.kafka_ca_file is not None:
         arguments["ssl_cafile"] = settings.kafka_ca_file
     try:
         consumer = KafkaConsumer(
-            bootstrap_servers=settings.kafka_bootstrap.split(","),
+            bootstrap_servers=addresses,
             client_id="fleetpulse-reader",
             group_id=None,
             enable_auto_commit=False,
