@@ -13,11 +13,11 @@ from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._topics import kafka_security
 
 CONNECT_MS = 4_000
-POLL_MS = 400
+POLL_MS = 250
 QUIET_POLLS = 2
 """Empty polls after which nothing more is expected, once the end offsets are reached: a broker may report them one too
 small."""
-QUIET_POLLS_MAX = 12
+QUIET_POLLS_MAX = 20
 """Empty polls that end the reading in any case: a transaction's marker is an offset without a record."""
 
 
@@ -141,7 +141,7 @@ def _open(settings: Settings, topic: str) -> TopicReader:
 
 def _partitions(consumer: Any, topic: str) -> set[int]:
     """Numbers of the topic's partitions; asked again for a moment, because metadata of a new topic comes late."""
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 1.0
     while True:
         found = consumer.partitions_for_topic(topic)
         if found or time.monotonic() > deadline:

@@ -30,7 +30,11 @@ def test_s29_a_reader_never_sees_two_versions_mixed(redis_url: str, redis_prefix
         command = [sys.executable, program, what, redis_url, redis_prefix, seconds]
         return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    running = {what: start(what, "3.0" if what == "write" else "3.5") for what in ("write", "node", "bulk")}
+    running = {what: start(what, "30") for what in ("node", "bulk")}
+    for process in running.values():
+        assert process.stdout is not None
+        process.stdout.readline()
+    running["write"] = start("write", "1.5")
     said = {}
     for what, process in running.items():
         out, err = process.communicate(timeout=60)

@@ -1,7 +1,8 @@
 """Programs of the test that looks for torn reads: `alternate.py write|node|bulk URL PREFIX SECONDS`.
 
-The writer gives every node of a handful all values 1 at odd milliseconds and all values 2 at even ones. A reader checks
-every reading, and prints how many it made and how many versions it saw.
+The writer gives every node of a handful all values 1 at odd milliseconds and all values 2 at even ones. A reader prints
+`ready`, checks every reading until nothing new has come for a while, and prints how many it made and how many versions
+it saw. SECONDS is how long the writer writes, or how long a reader waits for the first vector.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ async def write(url: str, prefix: str, seconds: float) -> None:
 def read(kind: str, url: str, prefix: str, seconds: float) -> None:
     reads, versions, last = 0, set(), dict.fromkeys(NODES, 0)
     with FeatureStore.connect(url, prefix, catalog=CATALOG, now_ms=lambda: NOW_MS) as store:
+        print("ready", flush=True)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if kind == "node":
@@ -44,6 +46,8 @@ def read(kind: str, url: str, prefix: str, seconds: float) -> None:
             for node, t_ms, x in rows:
                 assert np.unique(x[:-1]).tolist() == [2 - t_ms % 2], f"torn: {node} at {t_ms}: {x}"
                 assert t_ms >= last[node], f"{node} went back from {last[node]} to {t_ms}"
+                if t_ms > last[node]:
+                    end = time.monotonic() + 0.5
                 last[node] = t_ms
                 versions.add(t_ms)
                 reads += 1
