@@ -80,8 +80,8 @@ def sampler_command(
         exporter.shutdown(SHUTDOWN_MS)
     if exporter.lost_records and not exporter.sent_records:
         raise UserError(
-            f"Kafka at {settings.kafka_bootstrap} took no record of topic {settings.source_topic}: check that the broker "
-            "runs and that this user may write to the topic"
+            f"Kafka at {settings.kafka_bootstrap} took no record of topic {settings.source_topic}: check that the "
+            "broker runs and that this user may write to the topic"
         )
 
 
@@ -133,8 +133,8 @@ def _connected(settings: Settings, interval_ms: int, batch_ms: int) -> KafkaMetr
     except (KafkaError, OSError, ValueError) as error:
         exporter.shutdown(0)
         raise UserError(
-            f"Topic {settings.source_topic} at {settings.kafka_bootstrap} cannot be written to ({type(error).__name__}): "
-            "check the address that the broker advertises, and this user's rights"
+            f"Topic {settings.source_topic} at {settings.kafka_bootstrap} cannot be written to "
+            f"({type(error).__name__}): check the address that the broker advertises, and this user's rights"
         ) from None
     return exporter
 

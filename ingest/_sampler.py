@@ -33,7 +33,7 @@ from opentelemetry.sdk.metrics import (
     ObservableGauge,
     ObservableUpDownCounter,
 )
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, MetricsData
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, MetricsData, ResourceMetrics
 from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.util.types import Attributes
@@ -129,7 +129,7 @@ class _NoExemplars(ExemplarReservoir):
 
 
 class _Group(MetricReader):
-    """The sources of one period, their instruments, and the reader that hands their points to the exporter."""
+    """The sources of one period, their instruments, and the reader that collects them."""
 
     def __init__(self, period_ms: int, exporter: MetricExporter, resource: Resource) -> None:
         limits: Any = dict.fromkeys(
@@ -142,7 +142,7 @@ class _Group(MetricReader):
         )
         self.period_ms, self.due_ms = period_ms, 0
         self.sources: list[Source] = []
-        self._exporter = exporter
+        self._collected: list[ResourceMetrics] = []
         self._readings: Readings = {}
         self._every_ms: dict[str, int] = {}
         self._metric_due_ms: dict[str, int] = {}
@@ -155,8 +155,8 @@ class _Group(MetricReader):
         )
         self._meters = {scope: provider.get_meter(scope) for scope in (HOST_SCOPE, SELF_SCOPE)}
 
-    def hand_over(self, readings: Readings, tick_ms: int) -> int:
-        """Collect the readings through the instruments and export them. Returns the number of samples."""
+    def through_instruments(self, readings: Readings, tick_ms: int) -> tuple[int, list[ResourceMetrics]]:
+        """Number of samples among the readings that are due, and what the SDK makes of them."""
         due: Readings = {}
         for name, points in readings.items():
             if self._metric_due_ms.get(name, 0) <= tick_ms:
@@ -164,10 +164,10 @@ class _Group(MetricReader):
                     self._create(name)
                 self._metric_due_ms[name] = tick_ms + self._every_ms[name]
                 due[name] = points
+        self._readings, self._collected = due, []
         if due:
-            self._readings = due
             self.collect()
-        return sum(map(len, due.values()))
+        return sum(map(len, due.values())), self._collected
 
     def _create(self, name: str) -> None:
         """An instrument is made when its first reading arrives: an empty one costs time at every tick."""
@@ -187,11 +187,10 @@ class _Group(MetricReader):
         self._every_ms[name] = instrument.every_ms
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
-        # A failure is counted and logged by the exporter.
-        self._exporter.export(metrics_data, timeout_millis=timeout_millis)
+        self._collected = list(metrics_data.resource_metrics)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """The exporter's owner shuts it down."""
+        """Nothing is held."""
 
 
 class _OwnSource:
@@ -248,6 +247,7 @@ class Sampler:
     def collect(self, tick_ms: int) -> int:
         """Read what is due at `tick_ms` (ms since the start) and export it. Returns the number of samples."""
         samples = 0
+        collected: list[ResourceMetrics] = []
         skipped: list[str] = []
         for group in self._groups.values():
             if group.due_ms > tick_ms:
@@ -260,7 +260,12 @@ class Sampler:
                 if reason and source.name not in self._seen:
                     group.sources.remove(source)
                     skipped.append(f"{source.name} ({reason})")
-            samples += group.hand_over(readings, tick_ms)
+            count, metrics = group.through_instruments(readings, tick_ms)
+            samples += count
+            collected += metrics
+        if collected:
+            # A failure is counted and logged by the exporter.
+            self._exporter.export(MetricsData(collected))
         if skipped:
             self._note(f"not on this machine, or not for this user, and left out: {', '.join(skipped)}")
         self.collections += 1
@@ -316,12 +321,12 @@ class Sampler:
         started_s, tick = time.monotonic(), 0
         reported, report_at_s = self.cost(), started_s + report_s
         while not stop.is_set():
-            at_s = started_s + tick * self.interval_ms / 1000
-            if seconds is not None and at_s - started_s >= seconds:
+            tick_ms = tick * self.interval_ms
+            if seconds is not None and tick_ms >= 1000 * seconds:
                 break
-            if stop.wait(max(0.0, at_s - time.monotonic())):
+            if stop.wait(max(0.0, started_s + tick_ms / 1000 - time.monotonic())):
                 break
-            self.collect(tick * self.interval_ms)
+            self.collect(tick_ms)
             now_s = time.monotonic()
             reached = int((now_s - started_s) * 1000) // self.interval_ms
             self.ticks_missed += max(0, reached - tick - 1)
