@@ -98,7 +98,8 @@ class Measure:
 @dataclass(frozen=True)
 class Feature:
     """One column. bounds: the closed range that values are clipped to. context: set instead of measures when the value
-    comes from the time or the fleet; above: the bound of share_above."""
+    comes from the time or the fleet; above: the bound of share_above.
+    chooses: several sources may serve, and the one used is published with the value."""
 
     name: str
     unit: str
@@ -109,6 +110,7 @@ class Feature:
     above: float | None
     context: str | None
     measures: tuple[Measure, ...]
+    chooses: bool
 
     @property
     def window_ns(self) -> int:
@@ -145,7 +147,7 @@ class Catalog:
         meaning = []
         for feature in self.features:
             row = asdict(feature)
-            del row["doc"], row["group"]
+            del row["doc"], row["group"], row["chooses"]
             meaning.append(row)
         text = json.dumps(meaning, sort_keys=True, ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -301,6 +303,7 @@ class _Reader:
             above=above,
             context=context,
             measures=measures,
+            chooses="choose" in row or len(measures) > 1,
         )
         alike = self.by_meaning.setdefault(_meaning(feature), name)
         if alike != name:
@@ -318,6 +321,8 @@ class _Reader:
             if rank is None:
                 raise place.error("needs a rank: the lowest that is reported wins")
             measures += self._measures(choice, place, above, int(rank), place.text(choice, "name"))
+        if len({measure.of.histogram for measure in measures}) > 1:
+            raise at.error("cannot choose between histograms and other series", "choose")
         return tuple(measures)
 
     def _measures(

@@ -1,0 +1,358 @@
+"""One node's numbers: from the samples of its used series to the value, age and status of every feature."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from fleetpulse.features._aggregates import INCREASE, LAST, RATE, aggregate
+from fleetpulse.features._combining import (
+    COUNT,
+    at_scrapes,
+    finish,
+    hold_of,
+    push,
+    quotient,
+    scrapes,
+    weigh,
+)
+from fleetpulse.features._points import I64Array
+from fleetpulse.features._program import (
+    CODE,
+    COMPLEMENT,
+    END_USE,
+    FEATURE,
+    FIRST_USE,
+    LONG_NS,
+    MEASURE,
+    OF,
+    PER,
+    RANK,
+    SHORT,
+    SHORT_NS,
+    SPLIT_ALIKE,
+    WALK,
+)
+from fleetpulse.features._readings import LEVEL, covered, read_series, totals, typical_gap
+
+ENOUGH = 0.95
+"""Share of its window that a value has to speak for, to be OK rather than PARTIAL."""
+
+MISSING, OK, PARTIAL, STALE = range(4)
+"""As in Status."""
+
+NO_TIME = -1
+
+
+@njit(cache=True)
+def evaluate(  # type: ignore[no-untyped-def]
+    times, starts, integers, floats, is_int, offset, length,
+    member_series, member_mode, member_scale, set_at, entry_member, entry_group,
+    signals, at_zero, uses, argument, set_combine, set_across, set_value, bounds,
+    t_end, oldest, scratch_time, scratch_begin, scratch_value, scratch_step,
+):  # fmt: skip
+    """All features of one node at t_end.
+
+    times .. length: the shard's samples (SampleArrays, Samples). member_series .. entry_group: NodePlan. signals ..
+    bounds: Program. oldest: samples up to this time are forgotten. scratch_*: room for all readings, that is for one
+    place more a member than it has samples.
+    Returns (value, status, newest, measure, usual interval of the node, covered), the first four by feature; covered
+    in nanoseconds of the long window.
+    """
+    n_members = len(member_series)
+    lo = np.zeros(n_members, np.int64)
+    hi = np.zeros(n_members, np.int64)
+    interval = np.zeros(n_members, np.int64)
+    t0 = np.array([t_end - LONG_NS, t_end - SHORT_NS])
+    speaks = np.zeros((2, n_members), np.int64)
+    total = np.zeros((2, n_members))
+    elapsed = np.zeros((2, n_members), np.int64)
+    origin = np.full((2, n_members), NO_TIME)
+    at = 0
+    for m in range(n_members):
+        s = member_series[m]
+        mode = member_mode[m]
+        n = read_series(
+            times, starts, integers, floats, is_int, offset[s], offset[s] + length[s], mode, member_scale[m],
+            t0[0], oldest, at, scratch_time, scratch_begin, scratch_value, scratch_step,
+        )  # fmt: skip
+        lo[m], hi[m] = at, at + n
+        at += n
+        first = lo[m] if scratch_begin[lo[m]] >= 0 else lo[m] + 1
+        interval[m] = typical_gap(scratch_time, first, hi[m])
+        for w in range(2):
+            speaks[w, m] = covered(scratch_time, scratch_begin, lo[m], hi[m], mode, interval[m], t0[w], t_end)
+            if mode != LEVEL:
+                total[w, m], elapsed[w, m], origin[w, m] = totals(
+                    scratch_time, scratch_begin, scratch_step, lo[m], hi[m], mode, t0[w]
+                )
+    pace = node_interval(scratch_time, scratch_begin, lo, hi)
+    heard = speaks[0].max() if n_members else 0
+
+    n_features = len(bounds)
+    value = np.full(n_features, np.nan)
+    status = np.zeros(n_features, np.uint8)
+    newest = np.full(n_features, NO_TIME)
+    measure = np.full(n_features, NO_TIME)
+    rank = np.full(n_features, np.iinfo(np.int64).max)
+    scrape = np.empty(at, np.int64)
+    spare = np.empty(at, np.int64)
+    for k in range(len(signals)):
+        of, per = signals[k, OF], signals[k, PER]
+        members = entry_member[set_at[of] : set_at[of + 1]]
+        if len(members) == 0 or (per >= 0 and set_at[per] == set_at[per + 1]):
+            continue
+        walked = scrape[:0]
+        said = np.empty(0)
+        before, step = NO_TIME, 0
+        if signals[k, WALK]:
+            step = usual(interval, members)
+            walked = scrape[: scrapes(members, scratch_time, lo, hi, step // 2, scrape, spare)]
+            said = walk(
+                signals[k], at_zero[k], walked, step // 2, scratch_time, scratch_begin, scratch_value, lo, hi,
+                member_mode, interval, set_at, entry_member, entry_group, set_combine, set_across, set_value,
+            )  # fmt: skip
+            before = beginning(members, scratch_time, scratch_begin, lo, hi, member_mode)
+        weight_s = np.empty(len(walked))
+        for u in range(signals[k, FIRST_USE], signals[k, END_USE]):
+            w, code, f = uses[u, SHORT], uses[u, CODE], uses[u, FEATURE]
+            if code in (LAST, RATE, INCREASE):
+                x = over_window(
+                    signals[k], at_zero[k], code, w, t0, scratch_time, scratch_value, lo, hi, member_mode, interval,
+                    total, elapsed, origin, set_at, entry_member, entry_group, set_combine, set_across, set_value,
+                )  # fmt: skip
+            else:
+                weigh(walked, before, member_mode[members[0]], step, t0[w], weight_s)
+                skip = np.searchsorted(walked, t0[w], side="right")
+                x = aggregate(code, walked[skip:], said[skip:], weight_s[skip:], argument[u])
+            if np.isnan(x):
+                continue
+            x = min(max(x, bounds[f, 0]), bounds[f, 1])
+            if uses[u, RANK] > rank[f] or (uses[u, RANK] == rank[f] and x <= value[f]):
+                continue
+            latest, due = freshest(members, scratch_time, lo, hi, interval)
+            if latest <= t0[w]:
+                continue
+            known = speaks[w][members].max()
+            if per >= 0 and code != LAST:
+                divisors = entry_member[set_at[per] : set_at[per + 1]]
+                if code not in (RATE, INCREASE) or member_mode[divisors[0]] != LEVEL:
+                    known = min(known, speaks[w][divisors].max())
+            value[f], newest[f], rank[f], measure[f] = x, latest, uses[u, RANK], uses[u, MEASURE]
+            if t_end - latest > hold_of(due if due > 0 else pace):
+                status[f] = STALE
+            elif code != LAST and known < ENOUGH * (t_end - t0[w]):
+                status[f] = PARTIAL
+            else:
+                status[f] = OK
+    return value, status, newest, measure, pace, heard
+
+
+@njit(cache=True)
+def node_interval(time: I64Array, begin: I64Array, lo: I64Array, hi: I64Array) -> int:
+    """Lower median of the distances between the samples of the series with the most; 0 when none has two."""
+    best, most = -1, 1
+    for m in range(len(lo)):
+        if hi[m] - lo[m] - 1 > most:
+            best, most = m, hi[m] - lo[m] - 1
+    if best < 0:
+        return 0
+    first = lo[best] if begin[lo[best]] >= 0 else lo[best] + 1
+    gaps = np.sort(np.diff(time[first : hi[best]]))
+    return int(gaps[(len(gaps) - 1) // 2])
+
+
+@njit(cache=True)
+def usual(interval: I64Array, members: I64Array) -> int:
+    """The shortest usual interval among members; 0 when none is known."""
+    found = 0
+    for m in members:
+        if interval[m] > 0 and (found == 0 or interval[m] < found):
+            found = interval[m]
+    return found
+
+
+@njit(cache=True)
+def freshest(members: I64Array, time: I64Array, lo: I64Array, hi: I64Array, interval: I64Array) -> tuple[int, int]:
+    """(time of the newest reading of any member, usual interval of that member)."""
+    latest, due = -1, 0
+    for m in members:
+        if hi[m] > lo[m] + 1 and time[hi[m] - 1] > latest:
+            latest, due = time[hi[m] - 1], interval[m]
+    return latest, due
+
+
+@njit(cache=True)
+def beginning(members: I64Array, time: I64Array, begin: I64Array, lo: I64Array, hi: I64Array, mode) -> int:  # type: ignore[no-untyped-def]
+    """When the time began that the first scrape of a set speaks for; -1 when no member says."""
+    found = -1
+    for m in members:
+        if begin[lo[m]] >= 0:
+            found = max(found, time[lo[m]])
+        elif mode[m] != LEVEL and hi[m] > lo[m] + 1 and begin[lo[m] + 1] < time[lo[m] + 1]:
+            found = max(found, begin[lo[m] + 1])
+    return found
+
+
+@njit(cache=True)
+def run_of(entry_group: I64Array, group: int, start: int, end: int) -> tuple[int, int]:
+    """The range of a set's entries that belong to one group; the set's entries are start..end, sorted by group."""
+    while start < end and entry_group[start] < group:
+        start += 1
+    stop = start
+    while stop < end and entry_group[stop] == group:
+        stop += 1
+    return start, stop
+
+
+@njit(cache=True)
+def walk(  # type: ignore[no-untyped-def]
+    signal, at_zero, scrape, tolerance, time, begin, value, lo, hi, mode, interval,
+    set_at, entry_member, entry_group, set_combine, set_across, set_value,
+):  # fmt: skip
+    """The combined value at each scrape, (len(scrape),) float64, NaN where there is none."""
+    of, per = signal[OF], signal[PER]
+    n = np.zeros(len(scrape), np.int64)
+    a = np.zeros(len(scrape))
+    b = np.zeros(len(scrape))
+    end = set_at[of + 1]
+    i = set_at[of]
+    j = set_at[per] if per >= 0 else 0
+    divisor = np.empty(0)
+    while i < end:
+        i, stop = run_of(entry_group, entry_group[i], i, end)
+        group = together(
+            scrape, tolerance, i, stop, set_combine[of], set_value[of],
+            time, begin, value, lo, hi, mode, interval, entry_member,
+        )  # fmt: skip
+        if per >= 0:
+            if signal[SPLIT_ALIKE] or len(divisor) == 0:
+                j, j_stop = j, set_at[per + 1]
+                if signal[SPLIT_ALIKE]:
+                    j, j_stop = run_of(entry_group, entry_group[i], j, set_at[per + 1])
+                divisor = together(
+                    scrape, tolerance, j, j_stop, set_combine[per], set_value[per],
+                    time, begin, value, lo, hi, mode, interval, entry_member,
+                )  # fmt: skip
+            for k in range(len(scrape)):
+                group[k] = quotient(group[k], divisor[k], signal[COMPLEMENT] != 0, at_zero)
+        for k in range(len(scrape)):
+            if not np.isnan(group[k]):
+                x = 1.0 if set_across[of] == COUNT else group[k]
+                n[k], a[k], b[k] = push(set_across[of], n[k], a[k], b[k], x)
+        i = stop
+    said = np.empty(len(scrape))
+    for k in range(len(scrape)):
+        said[k] = finish(set_across[of], n[k], a[k], b[k])
+    return said
+
+
+@njit(cache=True)
+def together(  # type: ignore[no-untyped-def]
+    scrape, tolerance, start, stop, combine, wanted, time, begin, value, lo, hi, mode, interval, entry_member
+):  # fmt: skip
+    """The series entry_member[start:stop] combined at each scrape."""
+    n = np.zeros(len(scrape), np.int64)
+    a = np.zeros(len(scrape))
+    b = np.zeros(len(scrape))
+    x = np.empty(len(scrape))
+    presence = combine == COUNT
+    for e in range(start, stop):
+        m = entry_member[e]
+        at_scrapes(scrape, tolerance, time, begin, value, lo[m], hi[m], mode[m], interval[m], presence, x)
+        for k in range(len(scrape)):
+            if not np.isnan(x[k]):
+                said = x[k]
+                if presence:
+                    said = 1.0 if np.isnan(wanted) or said == wanted else 0.0
+                n[k], a[k], b[k] = push(combine, n[k], a[k], b[k], said)
+    for k in range(len(scrape)):
+        x[k] = finish(combine, n[k], a[k], b[k])
+    return x
+
+
+@njit(cache=True)
+def over_window(  # type: ignore[no-untyped-def]
+    signal, at_zero, code, w, t0, time, value, lo, hi, mode, interval, total, elapsed, origin,
+    set_at, entry_member, entry_group, set_combine, set_across, set_value,
+):  # fmt: skip
+    """LAST, RATE or INCREASE of a signal over window w; NaN when missing.
+
+    A counter is divided by the same of a counter, and by the last value of a level.
+    """
+    of, per = signal[OF], signal[PER]
+    end = set_at[of + 1]
+    i = set_at[of]
+    span = span_of(code, w, t0[w], entry_member[i:end], time, lo, hi, interval, elapsed, origin)
+    j, j_end, j_code, j_w, j_span = 0, 0, code, w, 0
+    if per >= 0:
+        j, j_end = set_at[per], set_at[per + 1]
+        if code == LAST or mode[entry_member[j]] == LEVEL:
+            j_code, j_w = LAST, 0
+        j_span = span_of(j_code, j_w, t0[j_w], entry_member[j:j_end], time, lo, hi, interval, elapsed, origin)
+    n, a, b = 0, 0.0, 0.0
+    while i < end:
+        i, stop = run_of(entry_group, entry_group[i], i, end)
+        x = group_over_window(
+            code, w, t0[w], span, i, stop, set_combine[of], set_value[of],
+            time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+        )  # fmt: skip
+        if per >= 0:
+            first, last = j, j_end
+            if signal[SPLIT_ALIKE]:
+                first, last = run_of(entry_group, entry_group[i], j, j_end)
+            divisor = group_over_window(
+                j_code, j_w, t0[j_w], j_span, first, last, set_combine[per], set_value[per],
+                time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+            )  # fmt: skip
+            x = quotient(x, divisor, signal[COMPLEMENT] != 0, at_zero)
+        if not np.isnan(x):
+            n, a, b = push(set_across[of], n, a, b, 1.0 if set_across[of] == COUNT else x)
+        i = stop
+    return finish(set_across[of], n, a, b)
+
+
+@njit(cache=True)
+def span_of(code, w, t0, members, time, lo, hi, interval, elapsed, origin):  # type: ignore[no-untyped-def]
+    """LAST: time of the set's newest reading. RATE: nanoseconds from its first interval's beginning to its newest
+    reading, within the window. 0 when there is none."""
+    newest, first = 0, 0
+    for m in members:
+        if hi[m] <= lo[m] + 1 or time[hi[m] - 1] <= t0:
+            continue
+        if code == LAST:
+            newest = max(newest, time[hi[m] - 1])
+        elif elapsed[w, m] > 0:
+            newest = max(newest, time[hi[m] - 1])
+            since = max(origin[w, m], t0)
+            first = since if first == 0 else min(first, since)
+    return newest - first
+
+
+@njit(cache=True)
+def group_over_window(  # type: ignore[no-untyped-def]
+    code, w, t0, span, start, stop, combine, wanted,
+    time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+):  # fmt: skip
+    """One group's LAST, RATE or INCREASE. A rate counts for the share of the set's time that its series was there."""
+    n, a, b = 0, 0.0, 0.0
+    for e in range(start, stop):
+        m = entry_member[e]
+        last = hi[m] - 1
+        if last <= lo[m] or time[last] <= t0:
+            continue
+        x = np.nan
+        if code == LAST:
+            if span - time[last] <= hold_of(interval[m]):
+                x = value[last]
+                if combine == COUNT:
+                    x = 1.0 if np.isnan(wanted) or x == wanted else 0.0
+        elif mode[m] != LEVEL:
+            if code == INCREASE:
+                x = total[w, m]
+            elif elapsed[w, m] > 0:
+                here = time[last] - max(origin[w, m], t0)
+                x = total[w, m] / (elapsed[w, m] / 1e9) * (here / span)
+        if not np.isnan(x):
+            n, a, b = push(combine, n, a, b, x)
+    return finish(combine, n, a, b)

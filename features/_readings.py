@@ -1,0 +1,191 @@
+"""From a series' samples to readings: what each sample says of the time since the one before it.
+
+A reading of a level is its value; a reading of a counter is an increase over an interval, and the rate that makes. Both
+are functions of the samples of the window in order of time, and of the last one before it.
+Source of the rules for resets and first points: OpenTelemetry metrics data model, "Resets and Gaps".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from fleetpulse.features._points import BoolArray, F64Array, I64Array
+
+LEVEL, CUMULATIVE, DELTA = 0, 1, 2
+"""How a series is read: as it stands, as a running total, as increments."""
+
+DIP = 0.01
+"""A running total that falls by less than this share of itself has not been reset: /proc/stat's iowait and idle do it.
+It counts as no increase."""
+
+GAPS_FOR_INTERVAL = 15
+HOLE = 1.5
+"""A gap longer than this many usual intervals is a hole: a level says nothing about what lies in it."""
+
+
+@njit(cache=True)
+def typical_gap(times: I64Array, lo: int, hi: int) -> int:
+    """Lower median of the last 15 distances between times[lo:hi]; 0 when there are not two."""
+    n = min(hi - lo - 1, GAPS_FOR_INTERVAL)
+    if n <= 0:
+        return 0
+    gaps = np.empty(n, np.int64)
+    for i in range(n):
+        gap = times[hi - 1 - i] - times[hi - 2 - i]
+        j = i
+        while j > 0 and gaps[j - 1] > gap:
+            gaps[j] = gaps[j - 1]
+            j -= 1
+        gaps[j] = gap
+    return int(gaps[(n - 1) // 2])
+
+
+@njit(cache=True)
+def increase(previous: float, previous_int: int, value: float, value_int: int, both_int: bool) -> float:
+    """From one running total to the next, both of one unbroken start. Integers are differenced as integers."""
+    if both_int:
+        if value_int >= previous_int:
+            return float(value_int - previous_int)
+    elif value >= previous:
+        return value - previous
+    if previous - value < DIP * previous:
+        return 0.0
+    return max(value, 0.0)
+
+
+@njit(cache=True)
+def window_of(
+    times: I64Array, floats: F64Array, is_int: BoolArray, lo: int, hi: int, t0: int, oldest: int
+) -> tuple[int, int]:
+    """(first sample after t0, its baseline), both as positions in lo..hi.
+
+    The baseline is the last finite sample in (oldest, t0]; -1 when there is none.
+    """
+    first = lo + int(np.searchsorted(times[lo:hi], t0, side="right"))
+    for i in range(first - 1, lo - 1, -1):
+        if times[i] <= oldest:
+            break
+        if is_int[i] or np.isfinite(floats[i]):
+            return first, i
+    return first, -1
+
+
+@njit(cache=True)
+def read_series(  # type: ignore[no-untyped-def]
+    times, starts, integers, floats, is_int, lo, hi, mode, scale, t0, oldest,
+    at, out_time, out_begin, out_value, out_increase,
+):  # fmt: skip
+    """Readings of one series' window (t0, times[hi - 1]], written from position `at` on.
+
+    out_time: when. out_begin: where the interval of the reading begins; out_begin == out_time for a sample that only
+    starts one. out_value: level, or increase per second (NaN where there is no interval). out_increase: 0 for levels.
+    Place `at` holds the baseline; out_begin is -1 there when there is none. Returns the number of places written.
+    Samples that are not finite are passed over. Of two overlapping increments the later one is a repetition.
+    """
+    first, base = window_of(times, floats, is_int, lo, hi, t0, oldest)
+    n = at + 1
+    out_time[at] = out_begin[at] = -1
+    out_value[at] = np.nan
+    out_increase[at] = 0.0
+    known = base >= 0
+    previous_time = 0
+    previous = 0.0
+    previous_integer = 0
+    previous_is_int = False
+    if known:
+        previous_time = times[base]
+        previous_is_int = is_int[base]
+        previous_integer = integers[base]
+        previous = float(previous_integer) if previous_is_int else floats[base]
+        out_time[at] = out_begin[at] = previous_time
+        if mode == LEVEL:
+            out_value[at] = previous * scale
+    for i in range(first, hi):
+        value = float(integers[i]) if is_int[i] else floats[i]
+        if not np.isfinite(value):
+            continue
+        t = times[i]
+        start = starts[i]
+        begin = previous_time if known else t
+        step = 0.0
+        if mode == CUMULATIVE:
+            if not known:
+                if t0 < start < t:
+                    begin, step = start, max(value, 0.0)
+            elif start >= t:
+                begin = t
+            elif start > previous_time:
+                step = max(value, 0.0)
+            else:
+                step = increase(previous, previous_integer, value, integers[i], previous_is_int and is_int[i])
+        elif mode == DELTA:
+            if known and 0 < start < previous_time:
+                continue
+            step = value
+            if 0 < start <= t:
+                begin = start
+        out_time[n] = t
+        out_begin[n] = begin
+        if mode == LEVEL:
+            out_value[n] = value * scale
+            out_increase[n] = 0.0
+        else:
+            out_increase[n] = step * scale
+            out_value[n] = out_increase[n] / ((t - begin) / 1e9) if t > begin else np.nan
+        n += 1
+        known = True
+        previous_time, previous, previous_integer, previous_is_int = t, value, integers[i], is_int[i]
+    return n - at
+
+
+@njit(cache=True)
+def counts_nothing(begin: I64Array, lo: int, i: int, mode: int, t0: int) -> bool:
+    """Whether reading i stands on a start that lies before this window: what it counts may have happened earlier."""
+    return mode == CUMULATIVE and i == lo + 1 and begin[lo] < 0 and begin[i] <= t0
+
+
+@njit(cache=True)
+def covered(time: I64Array, begin: I64Array, lo: int, hi: int, mode: int, interval: int, t0: int, t_end: int) -> int:
+    """Nanoseconds of (t0, t_end] that the readings lo+1..hi speak for; lo is the baseline's place.
+
+    A counter speaks for the whole interval of each increase. A level speaks for the usual interval before it at
+    most. The time since the newest reading counts while the next one is not overdue.
+    """
+    if hi <= lo + 1 or time[hi - 1] <= t0:
+        return 0
+    total = 0
+    for i in range(lo + 1, hi):
+        if time[i] <= t0 or counts_nothing(begin, lo, i, mode, t0):
+            continue
+        since = begin[i]
+        if mode == LEVEL and ((i == lo + 1 and begin[lo] < 0) or time[i] - since > HOLE * interval):
+            since = time[i] - interval
+        total += time[i] - max(since, t0)
+    if t_end - time[hi - 1] <= HOLE * interval:
+        total += t_end - time[hi - 1]
+    return total
+
+
+@njit(cache=True)
+def totals(
+    time: I64Array, begin: I64Array, step: F64Array, lo: int, hi: int, mode: int, t0: int
+) -> tuple[float, int, int]:
+    """(increase, nanoseconds it took, when those began) of one counter's readings after t0.
+
+    The beginning is that of the first interval, which may lie before t0; -1 without readings.
+    """
+    total = 0.0
+    elapsed = 0
+    origin = -1
+    for i in range(lo + 1, hi):
+        if time[i] <= t0:
+            continue
+        if counts_nothing(begin, lo, i, mode, t0):
+            origin = time[i]
+            continue
+        if origin < 0:
+            origin = begin[i]
+        total += step[i]
+        elapsed += time[i] - begin[i]
+    return total, elapsed, origin
