@@ -148,6 +148,7 @@ def _sample(
     from fleetpulse.ingest._sampler import Sampler, machine_resource, machine_sources
     from fleetpulse.ingest._stopping import termination_interrupts
 
+    _calm_garbage_collector()
     sampler = Sampler(
         exporter,
         interval_ms=interval_ms,
@@ -155,7 +156,6 @@ def _sample(
         sources=machine_sources(),
         note=_tell,
     )
-    _calm_garbage_collector()
     try:
         with termination_interrupts():
             sampler.run(threading.Event(), seconds=seconds, report=None if quiet else _show)
