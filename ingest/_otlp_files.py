@@ -166,15 +166,18 @@ class _Content:
             if opener is None:
                 yield chunk
             while chunk and opener is not None:
-                decoder = decoder or opener()
+                if decoder is None:
+                    # gzip allows zeros behind its last member.
+                    chunk = chunk.lstrip(b"\0") if self.compression == "gzip" else chunk
+                    decoder = opener() if chunk else None
+                    continue
                 try:
                     plain = decoder.decompress(chunk)
                 except (zstandard.ZstdError, zlib.error) as error:
                     raise self.cut_off(f"the compressed bytes are damaged ({error})") from None
                 if plain:
                     yield plain
-                # gzip allows zeros behind its last member.
-                chunk = decoder.unused_data.lstrip(b"\0") if decoder.eof else b""
+                chunk = decoder.unused_data if decoder.eof else b""
                 if decoder.eof:
                     decoder = None
             chunk = next(chunks, None)
@@ -219,7 +222,7 @@ def _json_requests(content: _Content) -> Iterator[RecordedRequest]:
             try:
                 request = _request(content.path, text, at)
             except UserError:
-                if text.endswith(b"}") or content.peek(1):
+                if line.endswith(b"\n"):
                     raise
                 raise content.cut_off("the file ends inside a JSON object") from None
             if request:

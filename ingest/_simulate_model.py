@@ -126,7 +126,7 @@ class NodeModel:
         """Busy share of the containers' disk."""
         wanted = _DISK_RATES * (0.3 + 0.7 * load / TYPICAL_LOAD)[:, None, None]
         wanted = wanted * np.exp(0.12 * self._random.standard_normal(wanted.shape))
-        seconds = _DISK_SECONDS * self._disk_speed * np.ones((self.nodes, 1, 1))
+        seconds = _DISK_SECONDS * self._disk_speed * np.exp(0.05 * self._random.standard_normal(wanted.shape))
         seconds[:, 1] *= effects.disk[:, None]
         offered = (wanted * seconds).sum(axis=2)
         busy = _soft_minimum(offered, 0.985)
@@ -140,8 +140,9 @@ class NodeModel:
         self._count("host", "system.disk.io_time", np.minimum(in_service.sum(axis=2), 0.999 * elapsed_s[:, None]))
         self._count("host", "system.disk.weighted_io_time", waiting.sum(axis=2))
         self._set("host", "system.disk.pending_operations", self._random.poisson(busy * queueing))
-        stalled = np.clip(0.004 + 0.04 * busy[:, 1] + 0.55 * busy[:, 1] ** 8, 0, 0.95)
-        self._pressure_io = stalled * elapsed_s
+        stalled = 0.004 + 0.04 * busy[:, 1] + 0.55 * busy[:, 1] ** 8
+        stalled *= np.exp(0.1 * self._random.standard_normal(self.nodes))
+        self._pressure_io = np.clip(stalled, 0, 0.95) * elapsed_s
         return busy[:, 1]
 
     def _memory(self, load: F64Array, elapsed_s: F64Array, effects: Effects) -> F64Array:
@@ -170,7 +171,8 @@ class NodeModel:
         self._count("host", "system.paging.faults", faults)
         moved = self._events(np.stack((0.2 + 250 * short, 120 * short), axis=1), elapsed_s)
         self._count("host", "system.paging.operations", moved)
-        self._pressure_memory = (0.0002 + 0.5 * short) * elapsed_s
+        noise = np.exp(0.3 * self._random.standard_normal(self.nodes))
+        self._pressure_memory = np.minimum(0.0002 * noise + 0.5 * short, 0.95) * elapsed_s
         return short
 
     def _processors(
