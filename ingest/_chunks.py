@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleetpulse.compression import Column, encode_chunk
-from fleetpulse.features import ExponentialPoints, HistogramPoints, Points, Series, SeriesTable
-from fleetpulse.features._points import BoolArray, F64Array, I64Array
+from fleetpulse.features._points import BoolArray, ExponentialPoints, F64Array, HistogramPoints, I64Array, Points
+from fleetpulse.features._series import Series, SeriesTable
 
 SEAL_AFTER_NS = 60_000_000_000
 """A span is sealed when its node's newest sample is this far beyond it."""

@@ -32,7 +32,6 @@ COMMANDS = {
     "series": "_cmd_series",
     "catalog": "_cmd_catalog",
     "settings": "_cmd_settings",
-    "evaluate": "_cmd_evaluate",
     "doctor": "_cmd_doctor",
 }
 """Command -> module of its function, which is named COMMAND_command and imports what is heavy only when it runs."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from fleetpulse.features import Catalog, FleetState, NodeVector, SeriesTable
+from fleetpulse.features import Catalog, FleetState, NodeVector
+from fleetpulse.features._series import SeriesTable
 from fleetpulse.ingest._chunks import OpenChunks, SealedChunk
 from fleetpulse.ingest._decode import Decoder
 from fleetpulse.ingest._otlp import OtlpError

@@ -13,9 +13,10 @@ import pytest
 from faust.transport import consumer as faust_consumer
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
-from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
+
+from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport
 
 START_MS = 1_700_000_000_000
 LOOK_BACK_MS = 60_000
