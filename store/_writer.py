@@ -28,10 +28,12 @@ from fleetpulse.store._slots import header
 
 log = logging.getLogger(__name__)
 
-VECTORS_PER_CALL = 64
+VECTORS_PER_CALL = 32
 """Redis does nothing else during a script: more would be felt by whoever reads meanwhile."""
-VECTORS_PER_FLUSH = 4_096
-CHUNKS_PER_FLUSH = 64
+VECTORS_PER_TRIP = 1_024
+CHUNKS_PER_TRIP = 64
+TRIPS_AT_ONCE = 4
+"""Round trips under way together: Redis works on one while the next is encoded. Their nodes differ."""
 WAITING_CHUNK_BYTES_MAX = 64 << 20
 RETRY_S_MIN = 0.1
 RETRY_S_MAX = 1.0
@@ -189,17 +191,27 @@ class FeatureWriter:
         """Write all that waits; False when Redis went away, with everything unwritten back in the box."""
         async with self._lock:
             while self._outbox:
-                batch = self._outbox.take(VECTORS_PER_FLUSH, CHUNKS_PER_FLUSH)
-                try:
-                    await self._send(batch)
-                except (StoreUnreachableError, StoreAccessError, StoreAddressError) as error:
-                    self._outbox.put_back(batch)
-                    self._lost(error)
+                batches: list[Batch] = []
+                while self._outbox and len(batches) < TRIPS_AT_ONCE:
+                    batches.append(self._outbox.take(VECTORS_PER_TRIP, CHUNKS_PER_TRIP))
+                ends = await asyncio.gather(*map(self._try_to_send, batches))
+                lost = [end for end in ends if end is not None]
+                if lost:
+                    self._lost(lost[0])
                     return False
-                except BaseException:
-                    self._outbox.put_back(batch)
-                    raise
             return True
+
+    async def _try_to_send(self, batch: Batch) -> StoreError | None:
+        """Send, or put back and return why not."""
+        try:
+            await self._send(batch)
+        except (StoreUnreachableError, StoreAccessError, StoreAddressError) as error:
+            self._outbox.put_back(batch)
+            return error
+        except BaseException:
+            self._outbox.put_back(batch)
+            raise
+        return None
 
     def _lost(self, error: StoreError) -> None:
         self.last_error = error
