@@ -95,6 +95,8 @@ def _node(kind: str, node: str | None, names: Sequence[str], text: str) -> int |
 def _time_ms(word: str, text: str) -> int:
     if re.fullmatch(r"\d+(\.\d{1,3})?", word, re.ASCII):
         return round(float(word) * 1000)
+    if re.fullmatch(r"0(ms|s|m|h|d)", word, re.ASCII):
+        return 0
     try:
         return parse_duration(word)
     except UserError as error:
