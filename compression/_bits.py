@@ -10,7 +10,8 @@ Values are uint64 and positions int64: mixing the two makes Numba compute in flo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
@@ -41,8 +42,8 @@ def bytes_of(words: U64Array, bits: int) -> bytes:
     return words[: (bits + 63) // 64].astype(">u8").tobytes()[: (bits + 7) // 8]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def leading_zeros(typing_context: Any, value: Any) -> Any:
+@intrinsic
+def _leading_zeros(typing_context: Any, value: Any) -> Any:
     """Number of zero bits above the highest one of a uint64; 64 for zero."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -51,8 +52,11 @@ def leading_zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def trailing_zeros(typing_context: Any, value: Any) -> Any:
+leading_zeros = cast("Callable[[np.uint64], int]", _leading_zeros)
+
+
+@intrinsic
+def _trailing_zeros(typing_context: Any, value: Any) -> Any:
     """Number of zero bits below the lowest one of a uint64; 64 for zero."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -61,8 +65,11 @@ def trailing_zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def bits_of_float(typing_context: Any, value: Any) -> Any:
+trailing_zeros = cast("Callable[[np.uint64], int]", _trailing_zeros)
+
+
+@intrinsic
+def _bits_of_float(typing_context: Any, value: Any) -> Any:
     """The 64 bits of a float64."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -71,14 +78,26 @@ def bits_of_float(typing_context: Any, value: Any) -> Any:
     return types.uint64(types.float64), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def float_of_bits(typing_context: Any, value: Any) -> Any:
+bits_of_float = cast("Callable[[float], np.uint64]", _bits_of_float)
+
+
+@intrinsic
+def _float_of_bits(typing_context: Any, value: Any) -> Any:
     """The float64 of 64 bits."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], context.get_value_type(types.float64))
 
     return types.float64(types.uint64), build
+
+
+float_of_bits = cast("Callable[[np.uint64], float]", _float_of_bits)
+
+
+@njit(cache=True)
+def signed(value: np.uint64) -> int:
+    """The same 64 bits in two's complement."""
+    return np.int64(value)  # type: ignore[return-value]  # to the kernels an int is an int64
 
 
 @njit(cache=True)
@@ -103,9 +122,10 @@ def peek(words: U64Array, at: int) -> np.uint64:
     if word + 1 >= len(words):
         return ZERO
     skip = at & 63
-    if skip == 0:
-        return words[word]
-    return (words[word] << np.uint64(skip)) | (words[word + 1] >> np.uint64(64 - skip))
+    ahead: np.uint64 = words[word] << np.uint64(skip)
+    if skip:
+        ahead |= words[word + 1] >> np.uint64(64 - skip)
+    return ahead
 
 
 @njit(cache=True)
@@ -124,4 +144,4 @@ def zigzag(value: int) -> np.uint64:
 
 @njit(cache=True)
 def unzigzag(value: np.uint64) -> int:
-    return np.int64(value >> ONE) ^ -np.int64(value & ONE)
+    return signed(value >> ONE) ^ -signed(value & ONE)

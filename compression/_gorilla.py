@@ -20,6 +20,7 @@ from fleetpulse.compression._bits import (
     leading_zeros,
     peek,
     put,
+    signed,
     trailing_zeros,
     unzigzag,
     words_of,
@@ -130,7 +131,7 @@ def _decode(words: U64Array, end: int, times: I64Array, bits: U64Array) -> tuple
     at, raw, good = _get_uvarint(words, at)
     if not good:
         return start, _VARINT if at <= end else _RAN_OUT
-    delta = np.int64(raw)
+    delta = signed(raw)
     times[1] = times[0] + delta
     # Until the first window is written, "same window" means all 64 bits: so read chunks whose appender was reopened
     # before that.
@@ -180,8 +181,8 @@ def get_xor(words: U64Array, at: int, before: np.uint64, leading: int, width: in
     if ahead >> np.uint64(62) == np.uint64(2):
         at += 2
     else:
-        leading = np.int64((ahead >> np.uint64(57)) & np.uint64(31))
-        width = np.int64((ahead >> np.uint64(51)) & np.uint64(63))
+        leading = signed((ahead >> np.uint64(57)) & np.uint64(31))
+        width = signed((ahead >> np.uint64(51)) & np.uint64(63))
         if width == 0:
             width = 64
         if leading + width > 64:
@@ -211,10 +212,10 @@ def _get_dod(words: U64Array, at: int) -> tuple[int, int]:
     if ones == 0:
         return at + 1, 0
     if ones >= 4:
-        return at + 68, np.int64(peek(words, at + 4))
+        return at + 68, signed(peek(words, at + 4))
     width = 14 if ones == 1 else 17 if ones == 2 else 20
     head = ones + 1
-    dod = np.int64((ahead << np.uint64(head)) >> np.uint64(64 - width))
+    dod = signed((ahead << np.uint64(head)) >> np.uint64(64 - width))
     # A bucket reaches from -(2**(width-1) - 1) to 2**(width-1): the highest bit alone is positive.
     if dod > 1 << (width - 1):
         dod -= 1 << width

@@ -20,6 +20,7 @@ from fleetpulse.compression._bits import (
     leading_zeros,
     peek,
     put,
+    signed,
     unzigzag,
     zigzag,
 )
@@ -51,7 +52,7 @@ def put_number(words: U64Array, at: int, value: np.uint64) -> int:
 
 @njit(cache=True)
 def get_number(words: U64Array, at: int) -> tuple[int, np.uint64]:
-    length = np.int64(get(words, at, 6))
+    length = signed(get(words, at, 6))
     at += 6
     if length == 63:
         return at + 64, peek(words, at)
@@ -80,7 +81,7 @@ def get_count(words: U64Array, at: int) -> tuple[int, int]:
     zeros = leading_zeros(peek(words, at))
     if zeros > 32:
         return at + zeros, -1
-    return at + 2 * zeros + 1, np.int64(get(words, at + zeros, zeros + 1)) - 1
+    return at + 2 * zeros + 1, signed(get(words, at + zeros, zeros + 1)) - 1
 
 
 @njit(cache=True)
@@ -109,7 +110,7 @@ def steps_of(run: I64Array, steps: I64Array) -> int:
                 found, other = other, found % other
     if found <= ONE or bit_length(found) > 62:
         return 1
-    factor = np.int64(found)
+    factor = signed(found)
     for i in range(n - 1):
         steps[i] //= factor
     return factor
@@ -127,7 +128,7 @@ def rest_of(steps: I64Array, order: int, rest: I64Array) -> int:
         for i in range(1, n):
             rest[i - 1] = steps[i] - steps[i - 1]
         return n - 1
-    total = np.int64(0)
+    total = 0
     for i in range(n):
         total = steps[i] if order == 1 else total + steps[i]
         rest[i] = total
@@ -158,7 +159,7 @@ def choose_code(rest: I64Array) -> tuple[int, int, int]:
         bits = 6 + n * (k + 1)
         for i in range(n):
             quotient = zigzag(rest[i]) >> np.uint64(k)
-            bits += RICE_ONES_MAX + 64 - (k + 1) if quotient >= np.uint64(RICE_ONES_MAX) else np.int64(quotient)
+            bits += RICE_ONES_MAX + 64 - (k + 1) if quotient >= np.uint64(RICE_ONES_MAX) else signed(quotient)
         if bits < best:
             code, parameter, best = RICE, k, bits
     for k in range(63):
@@ -240,7 +241,7 @@ def put_run(
                 at = put(words, at, ALL_ONES >> np.uint64(64 - RICE_ONES_MAX), RICE_ONES_MAX)
                 at = put(words, at, z, 64)
                 continue
-            ones = np.int64(over)
+            ones = signed(over)
             at = put(words, at, (ONE << np.uint64(ones + 1)) - np.uint64(2), ones + 1)
         else:
             ones = bit_length(over)
@@ -266,31 +267,31 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
     if n == 1:
         return at, at <= end
     start = at
-    order = np.int64(get(words, at, 2))
+    order = signed(get(words, at, 2))
     scaled = get(words, at + 2, 1) == ONE
     at += 3
-    factor = np.int64(1)
+    factor = 1
     if scaled:
         at, raw = get_number(words, at)
-        factor = np.int64(raw)
-    step = np.int64(0)
+        factor = signed(raw)
+    step = 0
     first = 1
     if order == 2:
         at, raw = get_number(words, at)
         step = unzigzag(raw)
         run[1] = run[0] + step * factor
         first = 2
-    code = np.int64(get(words, at, 2))
+    code = signed(get(words, at, 2))
     at += 2
     if order > 2 or code > ELIAS:
         return start, False
-    lowest = np.int64(0)
+    lowest = 0
     width = 6
     if code == PACKED:
         at, raw = get_number(words, at)
         lowest = unzigzag(raw)
         width = 7
-    k = np.int64(get(words, at, width))
+    k = signed(get(words, at, width))
     at += width
     if k > 64 or (code != PACKED and k > 62):
         return start, False
@@ -298,7 +299,7 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
         if at > end:
             return at, False
         if code == PACKED:
-            value = np.int64(get(words, at, k)) + lowest
+            value = signed(get(words, at, k)) + lowest
             at += k
         else:
             ones = leading_zeros(~peek(words, at))

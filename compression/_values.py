@@ -19,6 +19,7 @@ from fleetpulse.compression._bits import (
     get,
     peek,
     put,
+    signed,
     unzigzag,
     zigzag,
 )
@@ -65,7 +66,7 @@ def exponent_of(bits: np.uint64, least: int) -> int:
         scaled = np.rint(value * POWERS[e])
         if abs(scaled) > MANTISSA_MAX:
             return NOT_DECIMAL
-        if decimal_bits(np.int64(scaled), e) == bits:
+        if decimal_bits(int(scaled), e) == bits:
             return e
     return NOT_DECIMAL
 
@@ -100,11 +101,11 @@ def to_decimal(bits: U64Array, exponent: int, run: I64Array, odd: I64Array) -> i
     Returns how many are odd. At such a place the run repeats the mantissa before it (0 at the start).
     """
     count = 0
-    before = np.int64(0)
+    before = 0
     for i in range(len(bits)):
         scaled = np.rint(float_of_bits(bits[i]) * POWERS[exponent])
         fits = abs(scaled) <= MANTISSA_MAX  # False for NaN
-        mantissa = np.int64(scaled) if fits else np.int64(0)
+        mantissa = int(scaled) if fits else 0
         if fits and decimal_bits(mantissa, exponent) == bits[i]:
             before = mantissa
         else:
@@ -142,11 +143,11 @@ def xor_column_bits(bits: U64Array) -> int:
 def single_bits(bits: np.uint64, is_int: bool) -> int:
     """What put_single takes."""
     if is_int:
-        return number_bits(zigzag(np.int64(bits)))
+        return number_bits(zigzag(signed(bits)))
     exponent = exponent_of(bits, 0)
     if exponent == NOT_DECIMAL:
         return 65
-    mantissa = np.int64(np.rint(float_of_bits(bits) * POWERS[exponent]))
+    mantissa = int(np.rint(float_of_bits(bits) * POWERS[exponent]))
     return min(65, 1 + EXPONENT_BITS + number_bits(zigzag(mantissa)))
 
 
@@ -154,11 +155,11 @@ def single_bits(bits: np.uint64, is_int: bool) -> int:
 def put_single(words: U64Array, at: int, bits: np.uint64, is_int: bool) -> int:
     """Append one value: an int64 as a number; a float64 as a decimal or, when that is not shorter, as its bits."""
     if is_int:
-        return put_number(words, at, zigzag(np.int64(bits)))
+        return put_number(words, at, zigzag(signed(bits)))
     if single_bits(bits, is_int) >= 65:
         return put(words, at + 1, bits, 64)
     exponent = exponent_of(bits, 0)
-    mantissa = np.int64(np.rint(float_of_bits(bits) * POWERS[exponent]))
+    mantissa = int(np.rint(float_of_bits(bits) * POWERS[exponent]))
     at = put(words, at, np.uint64(32 | exponent), 1 + EXPONENT_BITS)
     return put_number(words, at, zigzag(mantissa))
 
@@ -171,7 +172,7 @@ def get_single(words: U64Array, at: int, is_int: bool) -> tuple[int, np.uint64, 
         return at, np.uint64(unzigzag(raw)), True
     if get(words, at, 1) == ZERO:
         return at + 65, peek(words, at + 1), True
-    exponent = np.int64(get(words, at + 1, EXPONENT_BITS))
+    exponent = signed(get(words, at + 1, EXPONENT_BITS))
     if exponent > EXPONENT_MAX:
         return at, ZERO, False
     at, raw = get_number(words, at + 1 + EXPONENT_BITS)
@@ -204,7 +205,7 @@ def put_columns(words: U64Array, at: int, bits: U64Array, starts: I64Array, is_i
             order, factor, code, parameter = 0, 1, 0, 0
             if is_int[c]:
                 for i in range(n):
-                    run[i] = np.int64(column[i])
+                    run[i] = signed(column[i])
                 order, factor, code, parameter, taken = plan_run(run[:n], steps, rest)
                 if taken < best:
                     mode, best = INTEGERS, taken
@@ -268,7 +269,7 @@ def get_columns(
         if n == 0:
             continue
         begin = at
-        mode = np.int64(get(words, at, MODE_BITS))
+        mode = signed(get(words, at, MODE_BITS))
         at += MODE_BITS
         if mode == CONSTANT:
             at, value, good = get_single(words, at, is_int[c])
@@ -319,7 +320,7 @@ def get_columns(
 @njit(cache=True)
 def get_decimal(words: U64Array, at: int, end: int, run: I64Array, column: U64Array) -> tuple[int, int]:
     begin = at
-    exponent = np.int64(get(words, at, EXPONENT_BITS))
+    exponent = signed(get(words, at, EXPONENT_BITS))
     at, count = get_count(words, at + EXPONENT_BITS)
     n = len(column)
     if exponent > EXPONENT_MAX or count < 0 or count > n:
