@@ -96,8 +96,9 @@ def scrapes(
                 spare[k] = out[i]
                 k += 1
                 i += 1
-            out[:k] = spare[:k]
             n = k
+            for i in range(n):
+                out[i] = spare[i]
     return n
 
 

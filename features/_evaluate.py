@@ -45,58 +45,74 @@ NO_TIME = -1
 
 
 @njit(cache=True)
-def evaluate(  # type: ignore[no-untyped-def]
-    times, starts, integers, floats, is_int, offset, length,
-    member_series, member_mode, member_scale, set_at, entry_member, entry_group,
-    signals, at_zero, uses, argument, set_combine, set_across, set_value, bounds,
-    t_end, oldest, scratch_time, scratch_begin, scratch_value, scratch_step,
+def read_members(  # type: ignore[no-untyped-def]
+    times, starts, integers, floats, is_int, offset, length, member_series, member_mode, member_scale,
+    t_end, oldest, time, begin, value, step,
 ):  # fmt: skip
-    """All features of one node at t_end.
+    """The readings of all of a node's members at t_end, and what they make over both windows.
 
-    times .. length: the shard's samples (SampleArrays, Samples). member_series .. entry_group: NodePlan. signals ..
-    bounds: Program. oldest: samples up to this time are forgotten. scratch_*: room for all readings, that is for one
-    place more a member than it has samples.
-    Returns (value, status, newest, measure, usual interval of the node, covered), the first four by feature; covered
-    in nanoseconds of the long window.
+    times .. length: the shard's samples (SampleArrays, Samples). member_*: NodePlan. oldest: samples up to this time
+    are forgotten. time .. step take the readings (see read_series); they have room for one place more a member than it
+    has samples.
+    Returns spans (3, members) int64: where each member's readings begin and end in those arrays, and its usual
+    interval; and for both windows, the long one first, speaks, elapsed, origin (2, members) int64 and total
+    (2, members) float64: see covered and totals.
     """
     n_members = len(member_series)
-    lo = np.zeros(n_members, np.int64)
-    hi = np.zeros(n_members, np.int64)
-    interval = np.zeros(n_members, np.int64)
-    t0 = np.array([t_end - LONG_NS, t_end - SHORT_NS])
+    spans = np.zeros((3, n_members), np.int64)
     speaks = np.zeros((2, n_members), np.int64)
-    total = np.zeros((2, n_members))
     elapsed = np.zeros((2, n_members), np.int64)
-    origin = np.full((2, n_members), NO_TIME)
+    origin = np.zeros((2, n_members), np.int64)
+    total = np.zeros((2, n_members))
     at = 0
     for m in range(n_members):
         s = member_series[m]
         mode = member_mode[m]
         n = read_series(
             times, starts, integers, floats, is_int, offset[s], offset[s] + length[s], mode, member_scale[m],
-            t0[0], oldest, at, scratch_time, scratch_begin, scratch_value, scratch_step,
+            t_end - LONG_NS, oldest, at, time, begin, value, step,
         )  # fmt: skip
-        lo[m], hi[m] = at, at + n
-        at += n
-        first = lo[m] if scratch_begin[lo[m]] >= 0 else lo[m] + 1
-        interval[m] = typical_gap(scratch_time, first, hi[m])
+        lo, hi = at, at + n
+        at = hi
+        interval = typical_gap(time, lo if begin[lo] >= 0 else lo + 1, hi)
+        spans[0, m], spans[1, m], spans[2, m] = lo, hi, interval
         for w in range(2):
-            speaks[w, m] = covered(scratch_time, scratch_begin, lo[m], hi[m], mode, interval[m], t0[w], t_end)
+            t0 = t_end - (SHORT_NS if w else LONG_NS)
+            speaks[w, m] = covered(time, begin, lo, hi, mode, interval, t0, t_end)
             if mode != LEVEL:
-                total[w, m], elapsed[w, m], origin[w, m] = totals(
-                    scratch_time, scratch_begin, scratch_step, lo[m], hi[m], mode, t0[w]
-                )
-    pace = node_interval(scratch_time, scratch_begin, lo, hi)
-    heard = speaks[0].max() if n_members else 0
+                total[w, m], elapsed[w, m], origin[w, m] = totals(time, begin, step, lo, hi, mode, t0)
+    return spans, speaks, elapsed, origin, total
+
+
+@njit(cache=True)
+def evaluate(  # type: ignore[no-untyped-def]
+    spans, speaks, elapsed, origin, total, time, begin, said_by, member_mode, set_at, entry_member, entry_group,
+    signals, at_zero, uses, argument, set_combine, set_across, set_value, bounds, t_end,
+):  # fmt: skip
+    """All features of one node at t_end.
+
+    spans .. total: from read_members, with its time, begin and value (here said_by). member_mode .. entry_group:
+    NodePlan. signals .. bounds: Program.
+    Returns (value, status, newest, measure, usual interval of the node, covered), the first four by feature; covered
+    in nanoseconds of the long window.
+    """
+    lo, hi, interval = spans[0], spans[1], spans[2]
+    n_members = len(member_mode)
+    t0 = np.array([t_end - LONG_NS, t_end - SHORT_NS])
+    pace = node_interval(lo, hi, interval)
+    heard = longest(speaks[0], np.arange(n_members))
+    room = hi[n_members - 1] if n_members else 0
 
     n_features = len(bounds)
-    value = np.full(n_features, np.nan)
+    value = np.empty(n_features)
+    for f in range(n_features):
+        value[f] = np.nan
     status = np.zeros(n_features, np.uint8)
-    newest = np.full(n_features, NO_TIME)
-    measure = np.full(n_features, NO_TIME)
-    rank = np.full(n_features, np.iinfo(np.int64).max)
-    scrape = np.empty(at, np.int64)
-    spare = np.empty(at, np.int64)
+    newest = np.zeros(n_features, np.int64)
+    measure = np.zeros(n_features, np.int64)
+    rank = np.zeros(n_features, np.int64)
+    scrape = np.empty(room, np.int64)
+    spare = np.empty(room, np.int64)
     for k in range(len(signals)):
         of, per = signals[k, OF], signals[k, PER]
         members = entry_member[set_at[of] : set_at[of + 1]]
@@ -107,18 +123,18 @@ def evaluate(  # type: ignore[no-untyped-def]
         before, step = NO_TIME, 0
         if signals[k, WALK]:
             step = usual(interval, members)
-            walked = scrape[: scrapes(members, scratch_time, lo, hi, step // 2, scrape, spare)]
+            walked = scrape[: scrapes(members, time, lo, hi, step // 2, scrape, spare)]
             said = walk(
-                signals[k], at_zero[k], walked, step // 2, scratch_time, scratch_begin, scratch_value, lo, hi,
+                signals[k], at_zero[k], walked, step // 2, time, begin, said_by, lo, hi,
                 member_mode, interval, set_at, entry_member, entry_group, set_combine, set_across, set_value,
             )  # fmt: skip
-            before = beginning(members, scratch_time, scratch_begin, lo, hi, member_mode)
+            before = beginning(members, time, begin, lo, hi, member_mode)
         weight_s = np.empty(len(walked))
         for u in range(signals[k, FIRST_USE], signals[k, END_USE]):
             w, code, f = uses[u, SHORT], uses[u, CODE], uses[u, FEATURE]
             if code in (LAST, RATE, INCREASE):
                 x = over_window(
-                    signals[k], at_zero[k], code, w, t0, scratch_time, scratch_value, lo, hi, member_mode, interval,
+                    signals[k], at_zero[k], code, w, t0, time, said_by, lo, hi, member_mode, interval,
                     total, elapsed, origin, set_at, entry_member, entry_group, set_combine, set_across, set_value,
                 )  # fmt: skip
             else:
@@ -128,16 +144,16 @@ def evaluate(  # type: ignore[no-untyped-def]
             if np.isnan(x):
                 continue
             x = min(max(x, bounds[f, 0]), bounds[f, 1])
-            if uses[u, RANK] > rank[f] or (uses[u, RANK] == rank[f] and x <= value[f]):
+            if status[f] != MISSING and (uses[u, RANK] > rank[f] or (uses[u, RANK] == rank[f] and x <= value[f])):
                 continue
-            latest, due = freshest(members, scratch_time, lo, hi, interval)
+            latest, due = freshest(members, time, lo, hi, interval)
             if latest <= t0[w]:
                 continue
-            known = speaks[w][members].max()
+            known = longest(speaks[w], members)
             if per >= 0 and code != LAST:
                 divisors = entry_member[set_at[per] : set_at[per + 1]]
                 if code not in (RATE, INCREASE) or member_mode[divisors[0]] != LEVEL:
-                    known = min(known, speaks[w][divisors].max())
+                    known = min(known, longest(speaks[w], divisors))
             value[f], newest[f], rank[f], measure[f] = x, latest, uses[u, RANK], uses[u, MEASURE]
             if t_end - latest > hold_of(due if due > 0 else pace):
                 status[f] = STALE
@@ -149,17 +165,22 @@ def evaluate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def node_interval(time: I64Array, begin: I64Array, lo: I64Array, hi: I64Array) -> int:
-    """Lower median of the distances between the samples of the series with the most; 0 when none has two."""
-    best, most = -1, 1
+def node_interval(lo: I64Array, hi: I64Array, interval: I64Array) -> int:
+    """Usual interval of the series with the most samples in the window, the first of them; 0 when none has two."""
+    most, found = 0, 0
     for m in range(len(lo)):
-        if hi[m] - lo[m] - 1 > most:
-            best, most = m, hi[m] - lo[m] - 1
-    if best < 0:
-        return 0
-    first = lo[best] if begin[lo[best]] >= 0 else lo[best] + 1
-    gaps = np.sort(np.diff(time[first : hi[best]]))
-    return int(gaps[(len(gaps) - 1) // 2])
+        if interval[m] > 0 and hi[m] - lo[m] > most:
+            most, found = hi[m] - lo[m], interval[m]
+    return found
+
+
+@njit(cache=True)
+def longest(speaks: I64Array, members: I64Array) -> int:
+    """How much of the window the member speaks for that speaks for most."""
+    found = 0
+    for m in members:
+        found = max(found, speaks[m])
+    return found
 
 
 @njit(cache=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fleetpulse.features._catalog import Catalog
 from fleetpulse.features._combining import hold_of
 from fleetpulse.features._distributions import Explicit, Exponential, Side
-from fleetpulse.features._evaluate import ENOUGH, evaluate
+from fleetpulse.features._evaluate import ENOUGH, evaluate, read_members
 from fleetpulse.features._histogram_features import HistogramFeatures, Reading
 from fleetpulse.features._histograms import HistogramSeries, Point
 from fleetpulse.features._points import ExponentialPoints, F64Array, HistogramPoints, I32Array, I64Array, Points
@@ -233,14 +233,18 @@ class FleetState:
         room = int(samples.length[plan.member_series].sum()) + len(plan.member_series)
         if room > self._scratch.shape[1]:
             self._scratch = np.zeros((4, 2 * room), np.int64)
-        scratch = self._scratch
-        return evaluate(
+        time, begin = self._scratch[0], self._scratch[1]
+        value, step = self._scratch[2].view(np.float64), self._scratch[3].view(np.float64)
+        spans, speaks, elapsed, origin, total = read_members(
             arrays.times, arrays.starts, arrays.integers, arrays.floats, arrays.is_int, samples.offset, samples.length,
-            plan.member_series, plan.member_mode, plan.member_scale, plan.set_at, plan.entry_member, plan.entry_group,
+            plan.member_series, plan.member_mode, plan.member_scale,
+            t_end, t_end - self._look_back_ns, time, begin, value, step,
+        )  # fmt: skip
+        return evaluate(
+            spans, speaks, elapsed, origin, total, time, begin, value,
+            plan.member_mode, plan.set_at, plan.entry_member, plan.entry_group,
             program.signals, program.at_zero, program.uses, program.argument,
-            program.set_combine, program.set_across, program.set_value, program.bounds,
-            t_end, t_end - self._look_back_ns,
-            scratch[0], scratch[1], scratch[2].view(np.float64), scratch[3].view(np.float64),
+            program.set_combine, program.set_across, program.set_value, program.bounds, t_end,
         )  # fmt: skip
 
     def _read_histograms(self, plan: NodePlan, t_end: int) -> Iterator[Reading]:
