@@ -148,7 +148,7 @@ class Worker:
             topic_allow_declare=False,
             producer_acks=-1,
             producer_linger=0.005,
-            producer_compression_type="lz4",
+            producer_compression_type="zstd",
             producer_max_batch_size=262_144,
             producer_max_request_size=2 * s.record_bytes_max,
             web_enabled=False,
