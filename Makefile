@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml
 	@echo "Installing fleetpulse and what it needs into $(VENV) (about a minute, once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/fleetpulse warmup
 	@touch $@
 
 install: $(STAMP) ## Create or refresh the virtual environment

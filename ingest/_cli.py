@@ -33,6 +33,7 @@ COMMANDS = {
     "catalog": "_cmd_catalog",
     "settings": "_cmd_settings",
     "doctor": "_cmd_doctor",
+    "warmup": "_cmd_warmup",
 }
 """Command -> module of its function, which is named COMMAND_command and imports what is heavy only when it runs."""
 

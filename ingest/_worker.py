@@ -32,6 +32,7 @@ from fleetpulse.ingest._shard import WINDOW_NS, Refused, SealedChunk, Shard, as_
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics, kafka_security
 from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport, ssl_context
+from fleetpulse.ingest._warmup import warm_up
 from fleetpulse.store import FeatureWriter, StoreError
 
 log = logging.getLogger("fleetpulse.worker")
@@ -513,6 +514,9 @@ class Worker:
         """Blocks until SIGTERM or SIGINT. Raises UserError for what the user can mend."""
         for note in ensure_topics(self.settings):
             log.info(note)
+        started = time.monotonic()
+        warm_up()
+        log.info("kernels ready", extra={"seconds": round(time.monotonic() - started, 1)})
         if self.settings.metrics_port:
             self.telemetry.serve(self.settings.metrics_host, self.settings.metrics_port)
         asyncio.run(self._run())
