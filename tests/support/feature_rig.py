@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,11 +147,16 @@ def _exponentials(samples: Sequence[Exponential]) -> ExponentialPoints:
     )
 
 
+@cache
+def _default_catalog() -> Catalog:
+    return Catalog.load()
+
+
 class Rig:
     """A state, its table, and a node named "n" unless another is asked for."""
 
     def __init__(self, catalog: Catalog | None = None, look_back_s: int = LOOK_BACK_S) -> None:
-        self.catalog = Catalog.load() if catalog is None else catalog
+        self.catalog = _default_catalog() if catalog is None else catalog
         self.table = SeriesTable()
         self.state = FleetState(self.catalog, self.table, look_back_ns=look_back_s * NS)
         self.offset = 0
