@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from fleetpulse.ingest._settings import Settings
 
 INTERRUPTED = 130
-SHOWN_FEATURES = (
-    "cpu_busy_share_5m",
-    "memory_used_share_5m",
-    "disk_busy_share_5m",
-    "network_receive_bytes_5m",
-    "contention_cpu_5m",
-    "request_p99_5m",
+SHOWN = (
+    ("cpu", "cpu_busy_share_5m"),
+    ("memory", "memory_used_share_5m"),
+    ("disk", "disk_busy_share_5m"),
+    ("received B/s", "network_receive_bytes_5m"),
+    ("cpu cont.", "contention_cpu_5m"),
+    ("request p99", "request_p99_5m"),
 )
-"""Columns of the table, as far as the catalog has them."""
+"""Heading and feature of the table's columns, as far as the catalog has them."""
 
 
 def replay_command(
@@ -239,10 +239,14 @@ def _feed(
 
     pipeline = OfflinePipeline(settings)
     records = recording.records(record_bytes_max=settings.record_bytes_max, shift_ns=shift_ns)
+    last: dict[tuple[str, str], NodeVector] = {}
     for record in _tracked(records, recording, progress, "computing"):
-        pipeline.feed(record.value, record.timestamp_ms)
+        for vector in pipeline.feed(record.value, record.timestamp_ms).vectors:
+            last[vector.cluster, vector.node] = vector
     result = pipeline.finish()
-    return tuple(pipeline.catalog.names), result.vectors, dict(result.refused)
+    # A node that fell silent long before the recording's end has been forgotten by then; its last vector stands.
+    last |= {(vector.cluster, vector.node): vector for vector in result.vectors}
+    return tuple(pipeline.catalog.names), [last[node] for node in sorted(last)], dict(result.refused)
 
 
 def _print_offline(names: tuple[str, ...], vectors: list[NodeVector], refused: dict[str, int], as_json: bool) -> None:
@@ -257,51 +261,44 @@ def _print_offline(names: tuple[str, ...], vectors: list[NodeVector], refused: d
 
 
 def vector_object(names: Sequence[str], vector: NodeVector) -> dict[str, Any]:
-    """A vector as the JSON that `replay --offline --json` prints. A missing value is None.
-
-    A float32 is written with the fewest digits that mean it.
-    """
-    import numpy as np
+    """A vector as the JSON that `replay --offline --json` prints. A missing value is None."""
+    import math
 
     from fleetpulse.features import Status
 
-    def number(value: np.float32) -> float | None:
-        return float(str(value)) if np.isfinite(value) else None
+    def number(value: float) -> float | None:
+        return value if math.isfinite(value) else None
 
     return {
         "node": vector.node,
         "cluster": vector.cluster,
         "t_end_ms": vector.t_end_ns // 1_000_000,
         "window_covered_ms": vector.window_covered_ms,
-        "features": {name: number(value) for name, value in zip(names, vector.values, strict=True)},
+        "features": {name: number(float(value)) for name, value in zip(names, vector.values, strict=True)},
         "status": {name: Status(int(code)).name.lower() for name, code in zip(names, vector.status, strict=True)},
     }
 
 
 def _print_table(names: tuple[str, ...], vectors: list[NodeVector]) -> None:
-    from collections import Counter
-
-    import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
     from fleetpulse.features import Status
+    from fleetpulse.ingest._terminal import console, number_text
 
-    shown = [name for name in SHOWN_FEATURES if name in names]
-    table = Table(title=f"final vectors of {len(vectors)} nodes", title_justify="left")
-    for heading in ("node", "cluster", "newest sample", "window"):
-        table.add_column(heading, overflow="fold")
-    for heading in (*shown, "ok", "partial", "missing"):
-        table.add_column(heading, justify="right")
+    shown = [(heading, names.index(name)) for heading, name in SHOWN if name in names]
+    table = Table(title=f"Final vectors of {len(vectors)} nodes", title_justify="left")
+    for heading in ("node", "cluster"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("newest sample", "window", *(heading for heading, _ in shown), "known"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for vector in vectors:
-        kinds = Counter(int(code) for code in vector.status)
-        values = [vector.values[names.index(name)] for name in shown]
+        known = sum(int(code) != Status.MISSING for code in vector.status)
         table.add_row(
             vector.node,
             vector.cluster,
             _utc(vector.t_end_ns),
             f"{vector.window_covered_ms / 1000:g} s",
-            *("–" if np.isnan(value) else f"{value:.4g}" for value in values),
-            *(str(kinds[status]) for status in (Status.OK, Status.PARTIAL, Status.MISSING)),
+            *(number_text(float(vector.values[column])) for _, column in shown),
+            f"{known} of {len(names)}",
         )
-    Console().print(table)
+    console().print(table)

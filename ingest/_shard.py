@@ -183,7 +183,9 @@ class Shard:
             t_end_ns = self._state.t_end_ns(node)
             if t_end_ns and t_end_ns // NS_PER_MS + self._look_back_ms < self.newest_record_ms:
                 out.chunks.extend(self._chunks.seal(node, t_end_ns, whole=True))
-                self._dirty.discard(node)
+                if node in self._dirty:
+                    # Its last vector is still owed; what it says of its age tells the rest.
+                    self._publish(node, out)
                 self._published_ns.pop(node, None)
                 self._state.forget_node(node)
                 self._decoder.forget(list(self.table.series_by_node.get(node, ())))
