@@ -7,8 +7,10 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
 from fleetpulse.compression import decode_chunk
 from fleetpulse.features import NodeVector
 from fleetpulse.ingest._shard import OfflinePipeline
@@ -21,24 +23,31 @@ BOOT_AGO_S = 5_000
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
 
-def scrapes(nodes: int, seconds: int, end_ns: int, *, every_s: int = 5, first: int = 0) -> list[tuple[int, bytes]]:
-    """(time in ns, request of one node), in the order of time: `seconds` of scrapes up to end_ns."""
+class Scrape(NamedTuple):
+    time_ns: int
+    number: int
+    raw: bytes
+
+
+def scrapes(nodes: int, seconds: int, end_ns: int, *, every_s: int = 5) -> list[Scrape]:
+    """`seconds` of scrapes up to end_ns, one request a node, in the order of time."""
     boot_ns = end_ns - BOOT_AGO_S * NS
     return [
-        (time_ns, request(host_scrape(f"node-{number:02}", number, time_ns, boot_ns)))
+        Scrape(time_ns, number, request(host_scrape(f"node-{number:02}", number, time_ns, boot_ns)))
         for time_ns in range(end_ns - seconds * NS, end_ns + 1, every_s * NS)
-        for number in range(first, first + nodes)
+        for number in range(nodes)
     ]
 
 
-def as_records(made: list[tuple[int, bytes]], partition: int | None = None) -> list[Record]:
-    return [(None, raw, time_ns // 1_000_000, partition) for time_ns, raw in made]
+def as_records(made: list[Scrape]) -> list[Record]:
+    """Without keys; a node's records are in one partition, as a collector's are, so that they stay in order."""
+    return [(None, scrape.raw, scrape.time_ns // 1_000_000, scrape.number % 4) for scrape in made]
 
 
-def offline(made: list[tuple[int, bytes]], deployment: Deployment) -> dict[tuple[str, str], NodeVector]:
+def offline(made: list[Scrape], deployment: Deployment) -> dict[tuple[str, str], NodeVector]:
     pipeline = OfflinePipeline(deployment.settings)
-    for time_ns, raw in made:
-        pipeline.feed(raw, time_ns // 1_000_000)
+    for scrape in made:
+        pipeline.feed(scrape.raw, scrape.time_ns // 1_000_000)
     return {(vector.cluster, vector.node): vector for vector in pipeline.finish().vectors}
 
 
@@ -67,7 +76,7 @@ def end_ns() -> int:
 @pytest.fixture(scope="module")
 def flow(
     broker: str, redis_url: str, end_ns: int, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Deployment, list[tuple[int, bytes]]]]:
+) -> Iterator[tuple[Deployment, list[Scrape]]]:
     """One worker, and records of ten nodes in every codec, two resources without identity and one poison record."""
     deployment = deploy(broker, redis_url, f"flow{end_ns}", tmp_path_factory.mktemp("flow"), chunk_span_s="60")
     made = scrapes(10, 360, end_ns)
@@ -80,13 +89,13 @@ def flow(
         yield deployment, made
 
 
-def _split(made: list[tuple[int, bytes]], parts: int) -> list[list[tuple[int, bytes]]]:
+def _split(made: list[Scrape], parts: int) -> list[list[Scrape]]:
     size = -(-len(made) // parts)
     return [made[at : at + size] for at in range(0, len(made), size)]
 
 
 def test_vectors_equal_those_of_the_offline_core_through_every_codec(
-    flow: tuple[Deployment, list[tuple[int, bytes]]], end_ns: int
+    flow: tuple[Deployment, list[Scrape]], end_ns: int
 ) -> None:
     deployment, made = flow
     published = await_vectors(deployment, 10, end_ns)
@@ -102,9 +111,7 @@ def test_vectors_equal_those_of_the_offline_core_through_every_codec(
             assert reading.window_covered_ms == 300_000
 
 
-def test_chunks_hold_the_samples_that_were_sent(
-    flow: tuple[Deployment, list[tuple[int, bytes]]], end_ns: int
-) -> None:
+def test_chunks_hold_the_samples_that_were_sent(flow: tuple[Deployment, list[Scrape]], end_ns: int) -> None:
     deployment, _ = flow
     await_vectors(deployment, 10, end_ns)
     chunks = [decode_chunk(record.value) for record in deployment.read(deployment.settings.topic("chunks"))]
@@ -127,7 +134,7 @@ def test_chunks_hold_the_samples_that_were_sent(
 
 
 def test_a_record_that_is_not_otlp_goes_to_the_dead_letters_and_nothing_else_stops(
-    flow: tuple[Deployment, list[tuple[int, bytes]]], end_ns: int
+    flow: tuple[Deployment, list[Scrape]], end_ns: int
 ) -> None:
     deployment, made = flow
     await_vectors(deployment, 10, end_ns)
@@ -145,16 +152,14 @@ def test_a_record_that_is_not_otlp_goes_to_the_dead_letters_and_nothing_else_sto
     assert sum(ends.values()) == len(made) + 2
 
 
-def test_resources_without_identity_have_no_vector(
-    flow: tuple[Deployment, list[tuple[int, bytes]]], end_ns: int
-) -> None:
+def test_resources_without_identity_have_no_vector(flow: tuple[Deployment, list[Scrape]], end_ns: int) -> None:
     deployment, _ = flow
     published = await_vectors(deployment, 10, end_ns)
     assert {node for _, node in published} == {f"node-{number:02}" for number in range(10)}
 
 
 def test_a_silent_stream_turns_stale_and_then_missing_by_the_readers_clock(
-    flow: tuple[Deployment, list[tuple[int, bytes]]], end_ns: int
+    flow: tuple[Deployment, list[Scrape]], end_ns: int
 ) -> None:
     deployment, _ = flow
     await_vectors(deployment, 10, end_ns)
@@ -209,8 +214,8 @@ def test_partitions_and_workers_do_not_change_the_vectors(
     random.Random(5).shuffle(made)
     together = deploy(broker, redis_url, f"{topic_prefix}a", tmp_path, partitions="1")
     apart = deploy(broker, redis_url, f"{topic_prefix}b", tmp_path)
-    together.produce(as_records(made))
-    apart.produce([(None, raw, time_ns // 1_000_000, i % 4) for i, (time_ns, raw) in enumerate(made)])
+    together.produce([(None, scrape.raw, scrape.time_ns // 1_000_000, 0) for scrape in made])
+    apart.produce([(None, scrape.raw, scrape.time_ns // 1_000_000, i % 4) for i, scrape in enumerate(made)])
     with together.worker(), apart.worker(), apart.worker():
         one = await_vectors(together, 6, end_ns)
         two = await_vectors(apart, 6, end_ns)
