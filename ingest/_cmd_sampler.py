@@ -75,9 +75,11 @@ def sampler_command(
     settings = _settings(topic, bootstrap)
     exporter = _connected(settings, interval_ms, batch_ms)
     try:
-        _sample(exporter, interval_ms, seconds, attributes, quiet=quiet)
+        sampler = _sample(exporter, interval_ms, seconds, attributes, quiet=quiet)
     finally:
         exporter.shutdown(SHUTDOWN_MS)
+    if not quiet:
+        _tell(f"in all, {sampler.cost().line()}")
     if exporter.lost_records and not exporter.sent_records:
         raise UserError(
             f"Kafka at {settings.kafka_bootstrap} took no record of topic {settings.source_topic}: check that the "
@@ -141,7 +143,7 @@ def _connected(settings: Settings, interval_ms: int, batch_ms: int) -> KafkaMetr
 
 def _sample(
     exporter: MetricExporter, interval_ms: int, seconds: float | None, attributes: dict[str, str], *, quiet: bool
-) -> None:
+) -> Sampler:
     """Run until the time is over or someone says stop, either of which is a good end."""
     import threading
 
@@ -161,8 +163,7 @@ def _sample(
             sampler.run(threading.Event(), seconds=seconds, report=None if quiet else _show)
     except KeyboardInterrupt:
         pass
-    if not quiet:
-        _show_whole(sampler)
+    return sampler
 
 
 def _calm_garbage_collector() -> None:
@@ -177,10 +178,6 @@ def _calm_garbage_collector() -> None:
 
 def _show(cost: Cost) -> None:
     _tell(cost.line())
-
-
-def _show_whole(sampler: Sampler) -> None:
-    _tell(f"in all, {sampler.cost().line()}")
 
 
 def _tell(text: str) -> None:

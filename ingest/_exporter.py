@@ -18,8 +18,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetpulse.ingest._exporter_request import RequestBatch
 from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter, MetricExportResult, MetricsData
+
+from fleetpulse.ingest._exporter_request import RequestBatch
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 # What a record holds beside its value: batch and record headers.
 RECORD_OVERHEAD_BYTES = 1_024
-RECONNECT_S = 5.0
+RETRY_S = 5.0
 
 
 class KafkaMetricExporter(MetricExporter):
@@ -100,10 +101,11 @@ class KafkaMetricExporter(MetricExporter):
         self._batch_opened_s = 0.0
         self._export_lock = threading.Lock()
         self._producer: KafkaProducer | None = None
-        self._connect_again_s = 0.0
+        self._try_again_s = 0.0
         self._shut = False
-        # Shared with the producer's thread, under _state_lock.
-        self._state_lock = threading.Lock()
+        # Shared with the producer's thread, under _state, which is notified when a record is settled.
+        self._state = threading.Condition()
+        self._pending_records = 0
         self._pending_bytes = 0
         self._failing = False
         self._unreported = 0
@@ -168,7 +170,8 @@ class KafkaMetricExporter(MetricExporter):
             self._shut = True
             producer, self._producer = self._producer, None
         if producer is not None:
-            _close(producer, max(0.0, deadline_s - time.monotonic()))
+            # Its flush and its thread each get the whole time-out.
+            _close(producer, max(0.0, deadline_s - time.monotonic()) / 2)
 
     def _due(self) -> bool:
         if self._batch.collections >= self._batch_collections:
@@ -190,13 +193,14 @@ class KafkaMetricExporter(MetricExporter):
 
     def _send(self, value: bytes, newest_ns: int, deadline_s: float) -> FutureRecordMetadata | None:
         size = len(value)
-        with self._state_lock:
+        with self._state:
             full = self._pending_bytes + size > self._pending_bytes_max
         if full:
             self._lost(1, BufferError(f"{self._pending_bytes} bytes wait for the broker's acknowledgement"))
             return None
         now_s = time.monotonic()
-        if self._producer is None and now_s < self._connect_again_s:
+        if now_s < self._try_again_s:
+            # Trying may take the whole time-out: not at every export.
             self._lost(1, ConnectionError(f"no connection to {self._bootstrap}"))
             return None
         try:
@@ -204,10 +208,11 @@ class KafkaMetricExporter(MetricExporter):
             producer = self._connected(min(self._connect_timeout_ms, left_ms))
             future = producer.send(self._topic, value, timestamp_ms=newest_ns // 1_000_000)
         except Exception as error:  # kafka-python raises its own errors, OSError, ValueError and AssertionError here.
-            self._connect_again_s = time.monotonic() + RECONNECT_S
+            self._try_again_s = time.monotonic() + RETRY_S
             self._lost(1, error)
             return None
-        with self._state_lock:
+        with self._state:
+            self._pending_records += 1
             self._pending_bytes += size
         # Either is called at once when the answer is already there, and by the producer's thread otherwise.
         future.add_callback(lambda _: self._acknowledged(size))
@@ -229,18 +234,16 @@ class KafkaMetricExporter(MetricExporter):
         last = self._batch.take()
         if last is not None:
             self._send(*last, deadline_s)
-        flushed = True
-        if self._producer is not None:
-            try:
-                self._producer.flush(timeout=max(0.0, deadline_s - time.monotonic()))
-            except Exception as error:
-                self._lost(0, error)
-                flushed = False
-        return not self._take_unreported() and flushed
+        # KafkaProducer.flush has its time-out for each partition, one after the other.
+        with self._state:
+            settled = self._state.wait_for(
+                lambda: self._pending_records == 0, timeout=max(0.0, deadline_s - time.monotonic())
+            )
+        return not self._take_unreported() and settled
 
     def _acknowledged(self, size: int) -> None:
-        with self._state_lock:
-            self._pending_bytes -= size
+        with self._state:
+            self._settle(size)
             self.sent_records += 1
             self.sent_bytes += size
             resumed, self._failing = self._failing, False
@@ -249,13 +252,18 @@ class KafkaMetricExporter(MetricExporter):
             _log.warning("%s: records are written again; %d lost so far", self._topic, lost)
 
     def _failed(self, size: int, error: BaseException) -> None:
-        with self._state_lock:
-            self._pending_bytes -= size
         self._lost(1, error)
+        with self._state:
+            self._settle(size)
+
+    def _settle(self, size: int) -> None:
+        self._pending_records -= 1
+        self._pending_bytes -= size
+        self._state.notify_all()
 
     def _lost(self, records: int, error: BaseException) -> None:
         """Count a failure. Logged once, until a record is written again."""
-        with self._state_lock:
+        with self._state:
             self.lost_records += records
             self._unreported += 1
             first, self._failing = not self._failing, True
@@ -269,7 +277,7 @@ class KafkaMetricExporter(MetricExporter):
             )
 
     def _take_unreported(self) -> int:
-        with self._state_lock:
+        with self._state:
             taken, self._unreported = self._unreported, 0
         return taken
 
@@ -277,8 +285,7 @@ class KafkaMetricExporter(MetricExporter):
 def _close(producer: KafkaProducer, timeout_s: float) -> None:
     """Close within the time. KafkaProducer.close gives up with its threads running when its flush runs out of time."""
     try:
-        # Its flush and its thread each get the whole time-out.
-        producer.close(timeout=timeout_s / 2)
+        producer.close(timeout=timeout_s)
     except Exception:
         with contextlib.suppress(Exception):
             producer._sender.force_close()

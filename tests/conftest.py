@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+
 from support import services
 
 _numbers = itertools.count(1)

@@ -15,10 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+from kafka import KafkaConsumer, KafkaProducer
+
 from fleetpulse.ingest import _embedded
 from fleetpulse.ingest._embedded import embedded_broker, embedded_redis
 from fleetpulse.ingest._errors import UserError
-from kafka import KafkaConsumer, KafkaProducer
 
 
 def _gone_within(pids: list[int], seconds: float) -> list[int]:

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fleetpulse.ingest._embedded import embedded_broker
-from fleetpulse.ingest._exporter import KafkaMetricExporter
-from fleetpulse.ingest._exporter_request import RequestBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer
@@ -42,6 +39,10 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from fleetpulse.ingest._embedded import embedded_broker
+from fleetpulse.ingest._exporter import KafkaMetricExporter
+from fleetpulse.ingest._exporter_request import RequestBatch
 
 CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DELTA
 RESOURCE = Resource({"host.name": "node-1", "ports": (1, 2), "ready": True}, "https://example.org/resource")

@@ -518,6 +518,7 @@ def test_machine_to_consumer(commands: Commands, broker: str, topic_prefix: str)
     assert "0 records lost" in done.err
     records = consumed(broker, f"{topic_prefix}.otlp")
     assert 4 <= len(records) <= 8
+    assert f" {len(records)} records, " in done.err
     points: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Any]] = {}
     kinds: dict[str, tuple[str, str]] = {}
     for record in records:

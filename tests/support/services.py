@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import redis
+
 from fleetpulse.ingest._embedded import embedded_broker, embedded_redis
 
 # Taken out of the environment at once: programs under test refuse FLEETPULSE_* names that are no settings.
