@@ -197,8 +197,7 @@ class Detector:
                     del self.deviating[node]
             pessimistic = max(ratio, float(self._missing_ratio(seen, i)))
             self._tell(node, i, pessimistic, lacking, slide)
-        calm = here.judged & ~lacking
-        calm &= np.array([not self._is_open(node) for node in nodes], np.bool_)
+        calm = here.judged & np.array([not self._is_open(node) for node in nodes], np.bool_)
         self._accept(t_ms, nodes, seen)
         self.baselines.learn(seen, new, calm, pool_calm=self.fleet.event is None)
         if not held_back:
