@@ -10,6 +10,7 @@ since boot: the SDK stamps a sum with the time of its own first measurement, so 
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import socket
@@ -319,16 +320,16 @@ class Sampler:
         cost of each `report_s`. Returns the cost of the whole.
         """
         started_s, tick = time.monotonic(), 0
+        end = None if seconds is None else math.ceil(1000 * seconds / self.interval_ms)
         reported, report_at_s = self.cost(), started_s + report_s
-        while not stop.is_set():
+        while not stop.is_set() and (end is None or tick < end):
             tick_ms = tick * self.interval_ms
-            if seconds is not None and tick_ms >= 1000 * seconds:
-                break
             if stop.wait(max(0.0, started_s + tick_ms / 1000 - time.monotonic())):
                 break
             self.collect(tick_ms)
             now_s = time.monotonic()
             reached = int((now_s - started_s) * 1000) // self.interval_ms
+            reached = reached if end is None else min(reached, end)
             self.ticks_missed += max(0, reached - tick - 1)
             tick = max(tick + 1, reached)
             if report is not None and now_s >= report_at_s:

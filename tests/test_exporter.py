@@ -415,7 +415,7 @@ def test_broker_that_stops_answering_and_comes_back(topic: str, caplog: pytest.L
     caplog.set_level(logging.WARNING, logger="fleetpulse")
     with embedded_broker() as broker:
         exporter = KafkaMetricExporter(
-            broker.bootstrap, topic=topic, wait=False, delivery_timeout_ms=700, pending_bytes_max=300
+            broker.bootstrap, topic=topic, wait=False, delivery_timeout_ms=2_500, pending_bytes_max=300
         )
         assert exporter.export(metrics(Gauge([number(0)]))) is MetricExportResult.SUCCESS
         assert exporter.force_flush(5_000)
@@ -426,7 +426,7 @@ def test_broker_that_stops_answering_and_comes_back(topic: str, caplog: pytest.L
         assert time.monotonic() - started < 1
         # Another record does not fit beside the one that waits.
         assert exporter.export(metrics(Gauge([number(2)]))) is MetricExportResult.FAILURE
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + 12
         while exporter.lost_records < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert exporter.lost_records == 2

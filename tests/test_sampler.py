@@ -425,27 +425,64 @@ def test_at_a_second_all_samples_of_a_tick_have_one_time() -> None:
     assert len(times) == 1
 
 
-def test_ticks_are_multiples_of_the_interval_and_missed_ones_are_not_made_up_for() -> None:
+class Clock:
+    """Time that passes only while someone waits or works; stands in for the module `time`, and for an Event."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def process_time(self) -> float:
+        return self.now_s / 100
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s += seconds
+        return False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(_sampler, "time", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "due", "missed"),
+    [
+        ({}, [0, 50, 100, 150, 200, 250, 300, 350, 400, 450], 0),
+        # Late, but in time for the next tick.
+        ({100: 49}, [0, 50, 100, 150, 200, 250, 300, 350, 400, 450], 0),
+        # Past one tick: that one is made up for at once, none is missed.
+        ({100: 70}, [0, 50, 100, 150, 200, 250, 300, 350, 400, 450], 0),
+        ({100: 130}, [0, 50, 100, 200, 250, 300, 350, 400, 450], 1),
+        # Past the end: ticks that would not have come are not missed.
+        ({350: 900}, [0, 50, 100, 150, 200, 250, 300, 350], 2),
+    ],
+)
+def test_ticks_are_multiples_of_the_interval(
+    clock: Clock, took_ms: dict[int, int], due: list[int], missed: int
+) -> None:
     made, _ = sampler(interval_ms=50)
     ticks: list[tuple[int, float]] = []
-    started = time.monotonic()
 
     def collect(tick_ms: int) -> int:
-        ticks.append((tick_ms, time.monotonic() - started))
-        time.sleep(0.13 if len(ticks) == 3 else 0.01)
+        ticks.append((tick_ms, 1_000 * (clock.now_s - 1_000)))
+        clock.now_s += took_ms.get(tick_ms, 3) / 1_000
         return 0
 
     made.collect = collect  # type: ignore[method-assign]
-    made.run(threading.Event(), seconds=0.5)
-    due = [tick_ms for tick_ms, _ in ticks]
-    assert due[:3] == [0, 50, 100]
-    assert all(tick_ms % 50 == 0 for tick_ms in due)
-    assert due == sorted(set(due))
-    assert 150 not in due
-    assert max(due) == 450
-    assert made.ticks_missed == 10 - len(due)
-    # Never before its time, and late by no more than a busy machine's jitter or the collection before it.
-    assert all(at_s >= tick_ms / 1000 - 0.002 for tick_ms, at_s in ticks)
+    made.run(clock, seconds=0.5)  # type: ignore[arg-type]
+    assert [tick_ms for tick_ms, _ in ticks] == due
+    assert made.ticks_missed == missed
+    # Never before its time; nothing adds up, so that the tick after a late one is on time again.
+    assert all(at_ms >= tick_ms - 1e-6 for tick_ms, at_ms in ticks)
+    assert ticks[-1][1] == pytest.approx(due[-1])
 
 
 def test_stop_ends_a_long_interval_at_once() -> None:
@@ -458,15 +495,16 @@ def test_stop_ends_a_long_interval_at_once() -> None:
     assert cost.collections == 1
 
 
-def test_cost_is_reported_by_span() -> None:
+def test_cost_is_reported_by_span(clock: Clock) -> None:
     made, _ = sampler(Fake(), interval_ms=20)
     costs: list[_sampler.Cost] = []
-    whole = made.run(threading.Event(), seconds=0.5, report_s=0.2, report=costs.append)
-    assert len(costs) == 2
-    assert sum(cost.collections for cost in costs) <= whole.collections == 25 - whole.ticks_missed
-    assert 0 < whole.cpu_s < whole.seconds
-    assert "collections of" in whole.line()
-    assert "% of one core" in whole.line()
+    whole = made.run(clock, seconds=0.5, report_s=0.125, report=costs.append)  # type: ignore[arg-type]
+    assert [cost.collections for cost in costs] == [8, 6, 6]
+    assert (whole.collections, whole.ticks_missed) == (25, 0)
+    assert whole.seconds == pytest.approx(0.48)
+    assert whole.cpu_s == pytest.approx(whole.seconds / 100)
+    assert "25 collections of 1 samples" in whole.line()
+    assert "CPU 1.00 % of one core" in whole.line()
 
 
 def test_resource_names_the_machine_and_yields_to_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -517,7 +555,7 @@ def test_machine_to_consumer(commands: Commands, broker: str, topic_prefix: str)
     assert "in all, " in done.err
     assert "0 records lost" in done.err
     records = consumed(broker, f"{topic_prefix}.otlp")
-    assert 4 <= len(records) <= 8
+    assert 2 <= len(records) <= 8
     assert f" {len(records)} records, " in done.err
     points: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Any]] = {}
     kinds: dict[str, tuple[str, str]] = {}
@@ -568,7 +606,7 @@ def test_machine_to_consumer(commands: Commands, broker: str, topic_prefix: str)
 
 
 def test_once_and_stdout_is_the_collectors_file_form(commands: Commands, tmp_path: Path) -> None:
-    done = commands.run(sampler_command, "--stdout", "--interval", "20ms", "--seconds", "0.05")
+    done = commands.run(sampler_command, "--stdout", "--interval", "50ms", "--seconds", "0.8")
     requests = [json_format.ParseDict(line, ExportMetricsServiceRequest()) for line in done.json()]
     assert len(requests) >= 2
     (line,) = commands.run(sampler_command, "--stdout", "--once").json()
