@@ -55,6 +55,10 @@ class Outbox:
     def vectors(self) -> int:
         return len(self._vectors)
 
+    @property
+    def chunks(self) -> int:
+        return len(self._chunks)
+
     def __bool__(self) -> bool:
         return bool(self._vectors or self._fields or self._chunks)
 

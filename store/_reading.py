@@ -60,9 +60,7 @@ class NodeReading(Mapping[str, FeatureValue]):
         """(n,) float32 in the schema's order, NaN where missing; all NaN when the reading is MISSING. A fresh array."""
         if self.vector is None or self.freshness is Freshness.MISSING:
             return np.full(len(self.schema.names), np.nan, np.float32)
-        x = self.vector.values.astype(np.float32)
-        x[self.vector.status == Status.MISSING] = np.nan
-        return x
+        return self.vector.values.astype(np.float32)
 
     @property
     def t_end_ms(self) -> int | None:

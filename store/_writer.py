@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -188,9 +189,13 @@ class FeatureWriter:
             await self._drain()
 
     async def _drain(self) -> bool:
-        """Write all that waits; False when Redis went away, with everything unwritten back in the box."""
+        """Write what waits now; False when Redis went away, with everything unwritten back in the box.
+
+        What others add meanwhile is theirs to write: under load, there would never be an end.
+        """
         async with self._lock:
-            while self._outbox:
+            trips = max(self._outbox.vectors // VECTORS_PER_TRIP, self._outbox.chunks // CHUNKS_PER_TRIP)
+            for _ in range(1 + trips // TRIPS_AT_ONCE):
                 batches: list[Batch] = []
                 while self._outbox and len(batches) < TRIPS_AT_ONCE:
                     batches.append(self._outbox.take(VECTORS_PER_TRIP, CHUNKS_PER_TRIP))
@@ -234,10 +239,17 @@ class FeatureWriter:
                 self.last_error = error
                 continue
             waited = self.pending
-            if await self._drain():
+            try:
+                if not await self._drain():
+                    continue
                 self.healthy = True
                 log.warning("Redis answers again; %d vectors that waited are written", waited)
-                return
+                # Once more, for what was handed over during the last round trip.
+                if await self._drain():
+                    return
+            except Exception:
+                # A mistake of ours must not end the attempts: without them nothing would be written any more.
+                log.exception("what waits could not be written")
 
     async def _send(self, batch: Batch) -> None:
         """One round trip. Raises StoreUnreachableError, StoreAccessError."""
@@ -313,11 +325,19 @@ class FeatureWriter:
             place = self._keys.place(vector.cluster, vector.node)
             bucket = (vector.cluster, place.bucket, vector.schema_hash, len(vector.values))
             keys, arguments = groups.setdefault(bucket, ([], []))
+            try:
+                raw = vector.to_bytes()
+            except (ValueError, struct.error) as error:
+                # A name beyond 65535 bytes, say: it would fail again and again, and hold up all others.
+                self._counts.refused += 1
+                self.last_error = StoreDataError(f"a vector cannot be written: {error}", key=place.key[:200])
+                log.error("%s", self.last_error)
+                continue
             keys.append(place.key)
-            arguments += (place.name, vector.to_bytes())
+            arguments += (place.name, raw)
             if len(keys) == VECTORS_PER_CALL:
                 close(bucket)
-        for bucket in list(groups):
+        for bucket in [bucket for bucket, (keys, _) in groups.items() if keys]:
             close(bucket)
         return calls
 

@@ -272,8 +272,10 @@ def test_an_evicted_key_does_not_let_an_older_vector_in(rig: Rig) -> None:
     rig.client.delete(rig.keys.node("c1", "a"))
     rig.write(vector("a", value=1, t_ms=NOW_MS - 1))
     assert rig.store.node("a", "c1").freshness is Freshness.MISSING
+    rig.now_ms = NOW_MS + 100_000
     rig.write(vector("a", value=2, t_ms=NOW_MS))
     assert rig.store.node("a", "c1")["f0"].value == 2
+    assert 139_000 < rig.client.pttl(rig.keys.node("c1", "a")) <= 140_000
 
 
 @pytest.mark.parametrize("lost", ["bulk", "ids", "index"])
@@ -328,6 +330,12 @@ def test_an_old_workers_late_vector_does_not_replace_a_new_workers(rig: Rig) -> 
     rig.write(vector("a", value=1, t_ms=NOW_MS, catalog=new))
     rig.write(vector("a", value=2, t_ms=NOW_MS - 1))
     assert rig.reader(catalog=new).node("a", "c1")["f0"].value == 1
+
+
+def test_a_vector_that_cannot_be_written_does_not_hold_up_others(rig: Rig) -> None:
+    rig.write(vector("x" * 70_000), vector("a"))
+    assert (rig.writer.counts.refused, rig.writer.counts.accepted, rig.writer.pending) == (1, 1, 0)
+    assert isinstance(rig.writer.last_error, StoreDataError)
 
 
 def test_the_clusters_own_vector_is_read_under_the_empty_name_and_is_no_node(rig: Rig) -> None:

