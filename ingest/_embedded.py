@@ -29,6 +29,7 @@ HOST = "127.0.0.1"
 INSTALL = "pip install 'fleetpulse[embedded]'"
 START_S_MAX = 20.0
 STOP_S_MAX = 8.0
+ANSWER_S_MAX = 1.0
 PORT_TRIES = 5
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -233,9 +234,9 @@ def _line(said: str) -> str:
 
 
 def _ask(port: int, request: bytes, size_max: int) -> bytes:
-    """Send a request, return the first bytes of the answer; empty when there is none within a second."""
+    """Send a request, return the first bytes of the answer; empty when there is none within ANSWER_S_MAX."""
     try:
-        with socket.create_connection((HOST, port), timeout=1.0) as connection:
+        with socket.create_connection((HOST, port), timeout=ANSWER_S_MAX) as connection:
             connection.sendall(request)
             return connection.recv(size_max)
     except OSError:

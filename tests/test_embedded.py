@@ -122,6 +122,7 @@ def test_ctrl_c_in_the_terminal_leaves_the_services_to_their_parent() -> None:
 
 
 def test_port_taken_by_another_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_embedded, "ANSWER_S_MAX", 0.2)
     with socket.socket() as other:
         other.bind((_embedded.HOST, 0))
         other.listen()
