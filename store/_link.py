@@ -106,23 +106,21 @@ def _sentinel(url: str) -> tuple[list[tuple[str, int]], str, dict[str, Any]]:
 class Link:
     """A synchronous connection pool. timeout_s bounds connecting and every answer."""
 
-    def __init__(self, url: str, *, timeout_s: float, client: Any = None) -> None:
+    def __init__(self, url: str, *, timeout_s: float) -> None:
         self.url = url
-        self._client = client if client is not None else _client(url, timeout_s, asynchronous=False)
+        self._client = _client(url, timeout_s, asynchronous=False)
 
     def run(self, commands: Sequence[Command]) -> list[Reply]:
         """All commands in one round trip (one per server of a Redis Cluster). Error replies stand in the list.
 
         Raises StoreUnreachableError, StoreAccessError, StoreAddressError.
         """
-        import redis
-
         try:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 pipe.execute_command(*command)
             return list(pipe.execute(raise_on_error=False))
-        except (redis.RedisError, OSError) as error:
+        except _raised() as error:
             raise failure(error, self.url) from None
 
     def close(self) -> None:
@@ -137,14 +135,12 @@ class AsyncLink:
         self._client = _client(url, timeout_s, asynchronous=True)
 
     async def run(self, commands: Sequence[Command]) -> list[Reply]:
-        import redis
-
         try:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 pipe.execute_command(*command)
             return list(await pipe.execute(raise_on_error=False))
-        except (TimeoutError, redis.RedisError, OSError) as error:
+        except _raised() as error:
             raise failure(error, self.url) from None
 
     async def close(self) -> None:
@@ -174,9 +170,7 @@ def _client(url: str, timeout_s: float, *, asynchronous: bool) -> Any:
             return cluster_type.from_url(url.replace("+cluster", "", 1), **options)
         if scheme.endswith("+sentinel"):
             addresses, name, more = _sentinel(url)
-            sentinel: Any = library.sentinel.Sentinel(
-                addresses, sentinel_kwargs={"socket_timeout": timeout_s}, **options, **more
-            )
+            sentinel: Any = library.sentinel.Sentinel(addresses, sentinel_kwargs=dict(options), **options, **more)
             return sentinel.master_for(name)
         client = library.Redis.from_url(url, **options)
         # An unknown option in the query shows only when a connection is made; made here, it is not yet opened.
@@ -185,6 +179,13 @@ def _client(url: str, timeout_s: float, *, asynchronous: bool) -> Any:
         raise
     except (TypeError, ValueError) as error:
         raise StoreAddressError(f"{shown(url)!r} is not an address of Redis: {error}") from None
-    except redis.RedisError as error:
+    except _raised() as error:
         raise failure(error, url) from None
     return client
+
+
+def _raised() -> tuple[type[BaseException], ...]:
+    """What redis-py raises for anything that Redis or the network does; its cluster errors stand apart."""
+    import redis.exceptions as known
+
+    return known.RedisError, known.RedisClusterException, OSError, asyncio.TimeoutError
