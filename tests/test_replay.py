@@ -164,11 +164,14 @@ def test_a_spooled_recording_gives_the_same_records(capture: Recording, monkeypa
         assert list(spooled.records(record_bytes_max=1_000_000)) == list(capture.records(record_bytes_max=1_000_000))
 
 
-def test_what_waits_to_be_packed_is_bounded(capture: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_replay, "GATHERED_BYTES_MAX", 1_000)
-    records = list(capture.records(record_bytes_max=1_000_000))
-    assert sum(record.resources for record in records) == capture.resources
-    assert len(records) > len(list(capture.records(record_bytes_max=1_000_000))) * 0.99
+def test_what_waits_to_be_packed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_framed(tmp_path / "r", [[one_point(node, T0, i) for i, node in enumerate("abab" * 5)]])
+    with recording_of(path) as recording:
+        assert [record.resources for record in recording.records(record_bytes_max=99_999)] == [10, 10]
+        monkeypatch.setattr(_replay, "GATHERED_BYTES_MAX", 3 * len(one_point("a", T0)))
+        bounded = [record.resources for record in recording.records(record_bytes_max=99_999)]
+        assert sum(bounded) == 20
+        assert max(bounded) <= 4
 
 
 def test_a_resource_without_time_goes_with_the_one_before_it(tmp_path: Path) -> None:

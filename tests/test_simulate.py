@@ -275,6 +275,13 @@ def test_a_silent_node_is_left_out_and_its_counters_go_on_meanwhile() -> None:
     assert alone.collect(START_MS) == []
 
 
+def test_counters_begin_with_healthy_days() -> None:
+    ill = fleet(nodes=2, faults=["noisy-neighbour:0@+0", "disk-saturation:1@+0"])
+    well = fleet(nodes=2)
+    assert ill.collect(START_MS) == well.collect(START_MS)
+    assert ill.collect(START_MS + 1000) != well.collect(START_MS + 1000)
+
+
 def test_request_times_are_those_of_a_log_normal() -> None:
     edges_s = np.geomspace(0.001, 10, 400)
     times = RequestTimes(2, edges_s)
@@ -284,6 +291,10 @@ def test_request_times_are_those_of_a_log_normal() -> None:
     assert times.counts[1].sum() == 0
     assert times.total_s[1] == 0
     assert times.total_s[0] == pytest.approx(drawn.sum(), rel=0.01)
+    # The sum does not hang on fine buckets.
+    coarse = RequestTimes(1, np.array([0.06]))
+    coarse.observe(np.array([200_000]), np.array([0.05]), generator)
+    assert coarse.total_s[0] == pytest.approx(drawn.sum(), rel=0.01)
     for share in (0.1, 0.5, 0.9, 0.99):
         upper = edges_s[np.searchsorted(np.cumsum(times.counts[0]), share * 200_000)]
         assert upper == pytest.approx(np.quantile(drawn, share), rel=0.04)
