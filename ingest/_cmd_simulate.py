@@ -52,6 +52,14 @@ def simulate_command(
             show_default=False,
         ),
     ] = None,
+    history_interval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Time between the history's collections; a longer one spares whoever reads it. Default: --interval.",
+            show_default=False,
+        ),
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0, help="Stop after this long. Default: until Ctrl-C.", show_default=False)
     ] = None,
@@ -95,6 +103,9 @@ def simulate_command(
     history_ms = 0 if history is None or history.strip() in ("0", "0s", "0m") else parse_duration(history)
     if history_ms > HISTORY_MS_MAX:
         raise UserError(f"--history {history} is too long: a day is the most")
+    history_step_ms = interval_ms if history_interval is None else parse_duration(history_interval)
+    if history_step_ms < interval_ms:
+        raise UserError(f"--history-interval {history_interval} is shorter than --interval {interval}: make it longer")
     if out is not None and seconds is None:
         raise UserError("--out without an end would fill the disk: add --seconds")
     if start is not None and out is None:
@@ -109,9 +120,9 @@ def simulate_command(
             fleet = Fleet(
                 nodes, seed, interval_ms / 1000, faults, start_ms, cluster=cluster, history_s=history_ms / 1000
             )
-            back = history_ms // interval_ms
+            back = history_ms // history_step_ms
             for i in range(back):
-                _collect(fleet, start_ms - (back - i) * interval_ms, write, settings.record_bytes_max)
+                _collect(fleet, start_ms - (back - i) * history_step_ms, write, settings.record_bytes_max)
             if back:
                 console.print(f"wrote {back} collections of the past {history}; live from here")
             moments = _moments(start_ms, interval_ms, seconds, live=out is None, console=console)

@@ -96,6 +96,15 @@ def test_a_recording_is_the_same_for_the_same_options_and_can_be_replayed(tmp_pa
         assert 24 <= (recording.last_ns - recording.first_ns) / 1e9 <= 25
 
 
+def test_a_history_may_be_coarser(tmp_path: Path, commands: Commands) -> None:
+    words = ["--nodes", "1", "--seconds", "3", "--history", "1m", "--history-interval", "10s"]
+    assert commands.run(simulate_command, *words, "--out", str(tmp_path / "r")).code == 0
+    with Recording(identity=["k8s.node.name"], default_cluster="default") as recording:
+        recording.read(tmp_path / "r")
+        assert recording.points == SERIES_PER_NODE * (6 + 3)
+        assert 61 <= (recording.last_ns - recording.first_ns) / 1e9 <= 63
+
+
 def test_a_compressed_recording_holds_the_same(tmp_path: Path, commands: Commands) -> None:
     words = ["--nodes", "2", "--seconds", "2", "--start", "2026-03-01T09:00:00+01:00"]
     for name in ("plain", "small.zst"):
@@ -128,6 +137,7 @@ def test_requests_obey_the_record_limit(tmp_path: Path, commands: Commands) -> N
         (("--interval", "5ms"), "10ms is the least"),
         (("--interval", "5"), "has no unit"),
         (("--history", "2d"), "a day is the most"),
+        (("--history", "1m", "--history-interval", "500ms"), "shorter than --interval 1s"),
         (("--out", "x"), "add --seconds"),
         (("--start", "2026-03-01T09:00:00Z"), "add --out"),
         (("--out", "x", "--seconds", "1", "--start", "yesterday"), "write it like"),
