@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -29,6 +29,8 @@ AGGREGATES = ("last", "mean", "min", "max", "std", "slope", "rate", "increase", 
 HISTOGRAM_AGGREGATES = ("rate", "increase", *QUANTILES)
 GIVES = ("value", "low", "high", "saturated")
 CONTEXTS = ("time_of_day_sine", "time_of_day_cosine", "pending_pods", "region_load")
+
+_Conditions = list[tuple[str, Callable[[str], re.Match[str] | None]]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SOURCE_KEYS = ("metrics", "where", "except", "each", "combine", "across", "value_is", "counter", "histogram")
@@ -73,9 +75,18 @@ class SeriesSet:
         if source.kind is Kind.SUM and source.temporality is Temporality.DELTA and not source.monotonic:
             return False
         labels = source.labels
-        return all(re.fullmatch(expression, labels.get(label, "")) for label, expression in self.where) and not any(
-            re.fullmatch(expression, labels.get(label, "")) for label, expression in self.leave_out
+        wanted, unwanted = self._conditions
+        return all(match(labels.get(label, "")) for label, match in wanted) and not any(
+            match(labels.get(label, "")) for label, match in unwanted
         )
+
+    @cached_property
+    def _conditions(self) -> tuple[_Conditions, _Conditions]:
+        wanted, unwanted = (
+            [(label, re.compile(expression).fullmatch) for label, expression in pairs]
+            for pairs in (self.where, self.leave_out)
+        )
+        return wanted, unwanted
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,30 +155,22 @@ class Samples:
             self._free_rows.append(int(self.recent_row[series]))
         self.kind[series] = UNKNOWN
 
-    def make_room(self, series: int, horizon_ns: int) -> None:
-        """Room for one more sample: forget what no later window of the node can need, else take a larger block.
-
-        horizon_ns: the start of the node's window. Needed are the samples after it, and the last finite one up to it.
-        """
-        at, n = int(self.offset[series]), int(self.length[series])
-        drop = _unneeded(self.arrays.times, self.arrays.floats, self.arrays.is_int, at, n, horizon_ns)
-        if drop > 0:
-            self.arrays.move(at + drop, at, n - drop)
-            self.length[series] = n - drop
-        if n - drop > 0.75 * self.capacity[series]:
-            old = int(self.capacity[series])
-            size = old + old // 2 if old >= 64 else 2 * old
-            target = self._block(size)
-            self.arrays.move(at, target, n - drop)
-            self._free_blocks.setdefault(old, []).append(at)
-            self.offset[series], self.capacity[series] = target, size
+    def _grow(self, series: int) -> None:
+        """A larger block for a series whose samples fill theirs."""
+        old, n = int(self.capacity[series]), int(self.length[series])
+        size = old + old // 2 if old >= 64 else 2 * old
+        target = self._block(size)
+        at = int(self.offset[series])
+        self.arrays.move(at, target, n)
+        self._free_blocks.setdefault(old, []).append(at)
+        self.offset[series], self.capacity[series] = target, size
 
     def remember(self, series: int, time_ns: int) -> int:
         """Enter a point of an UNUSED series; returns its outcome."""
         return int(_remember(self.recent[self.recent_row[series]], time_ns))
 
-    def add(self, points: NumberPoints, clock: NodeClock, window_ns: int) -> None:
-        """Enter the points of one record, whose series are all known. The clock takes the outcome."""
+    def add(self, points: NumberPoints, clock: NodeClock, window_ns: int, meet: Callable[[int], None]) -> None:
+        """Enter the points of one record. The clock takes the outcome. meet: enters a series that is UNKNOWN."""
         at = 0
         while True:
             arrays = self.arrays
@@ -191,7 +184,10 @@ class Samples:
             if at == len(points.series):
                 return
             series = int(points.series[at])
-            self.make_room(series, int(clock.t_end_ns[self.node[series]]) - window_ns)
+            if self.kind[series] == UNKNOWN:
+                meet(series)
+            else:
+                self._grow(series)
 
     def _block(self, size: int) -> int:
         free = self._free_blocks.get(size)
@@ -218,15 +214,26 @@ class Samples:
 
 
 @njit(cache=True)
-def _unneeded(times: I64Array, floats: F64Array, is_int: BoolArray, at: int, n: int, horizon_ns: int) -> int:
-    """How many of a block's first samples no window that starts at horizon_ns or later can need."""
-    baseline = 0
+def _forget_before(  # type: ignore[no-untyped-def]
+    horizon_ns, times, starts, integers, floats, ints, at, n
+):  # fmt: skip
+    """Drop the first samples of a block that no window starting at the horizon or later can need; returns how many.
+
+    Needed are the samples after the horizon, and the last finite one up to it.
+    """
+    drop = 0
     for i in range(n):
         if times[at + i] > horizon_ns:
             break
-        if is_int[at + i] or np.isfinite(floats[at + i]):
-            baseline = i
-    return baseline
+        if ints[at + i] or np.isfinite(floats[at + i]):
+            drop = i
+    if drop > 0:
+        for i in range(at, at + n - drop):
+            times[i] = times[i + drop]
+            starts[i] = starts[i + drop]
+            integers[i] = integers[i + drop]
+            ints[i] = ints[i + drop]
+    return drop
 
 
 @njit(cache=True)
@@ -237,9 +244,14 @@ def _insert(  # type: ignore[no-untyped-def]
     times, starts, integers, floats, ints,
     t_end_ns, t_next_ns, changed, window_ns, counts,
 ):  # fmt: skip
-    """Insert points[first:] until one finds its block full; returns its position, or the number of points."""
+    """Insert points[first:] until one finds its series UNKNOWN or its block full of samples that are still needed.
+
+    Returns the position of that point, or the number of points.
+    """
     for i in range(first, len(series)):
         s = series[i]
+        if kind[s] == UNKNOWN:
+            return i
         t = time_ns[i]
         owner = node[s]
         if t_end_ns[owner] > 0 and t <= t_end_ns[owner] - window_ns:
@@ -254,9 +266,16 @@ def _insert(  # type: ignore[no-untyped-def]
                 j = np.searchsorted(times[at : at + n], t, side="right")
             if j > 0 and times[at + j - 1] == t:
                 outcome = DUPLICATES
-            elif n == capacity[s]:
-                return i
             else:
+                if n == capacity[s]:
+                    drop = _forget_before(
+                        t_end_ns[owner] - window_ns, times, starts, integers, floats, ints, at, n
+                    )  # fmt: skip
+                    # What is dropped lies before the horizon, and this point after it: j does not fall below 0.
+                    n, j = n - drop, j - drop
+                    length[s] = n
+                    if n > 0.75 * capacity[s]:
+                        return i
                 for k in range(at + n, at + j, -1):
                     times[k] = times[k - 1]
                     starts[k] = starts[k - 1]

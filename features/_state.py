@@ -16,7 +16,7 @@ from fleetpulse.features._distributions import Explicit, Exponential, Side
 from fleetpulse.features._evaluate import ENOUGH, evaluate, read_members
 from fleetpulse.features._histogram_features import HistogramFeatures, Reading
 from fleetpulse.features._histograms import HistogramSeries, Point
-from fleetpulse.features._points import ExponentialPoints, F64Array, HistogramPoints, I32Array, I64Array, Points
+from fleetpulse.features._points import ExponentialPoints, F64Array, HistogramPoints, I64Array, Points
 from fleetpulse.features._program import LONG_NS, NodePlan, Program
 from fleetpulse.features._samples import (
     ACCEPTED,
@@ -87,11 +87,9 @@ class FleetState:
         """Take one record's points. Their series must be in the table."""
         self._samples.hold(len(self._table.series))
         self._clock.hold(len(self._table.nodes))
-        for series in (points.numbers.series, points.histograms.series, points.exponentials.series):
-            self._meet(series)
         clock = self._clock
         clock.begin()
-        self._samples.add(points.numbers, clock, LONG_NS)
+        self._samples.add(points.numbers, clock, LONG_NS, self._meet)
         self._add_histograms(points.histograms, explicit_point)
         self._add_histograms(points.exponentials, exponential_point)
         dirty = clock.settle()
@@ -182,29 +180,27 @@ class FleetState:
             self._used[node].discard(series)
             self._plans.pop(node, None)
 
-    def _meet(self, indexes: I32Array) -> None:
-        """Enter series that are new to the state: decide once which features use them."""
-        kinds = self._samples.kind
-        if not len(indexes) or kinds[indexes].all():
-            return
-        for index in np.unique(indexes[kinds[indexes] == UNKNOWN]).tolist():
-            series = self._table.series[index]
-            assert series is not None, "the decoder enters a series before it hands over its points"
-            sets = self._catalog.select(series.source)
-            delta = series.source.temporality is Temporality.DELTA
-            kind = UNUSED
-            if sets:
-                kind = DISTRIBUTION if self._catalog.sets[sets[0]].histogram else NUMBER
-                self._sets[index] = sets
-                self._used.setdefault(series.node_index, set()).add(index)
-                self._plans.pop(series.node_index, None)
-                if kind == DISTRIBUTION:
-                    self._histograms[index] = HistogramSeries(delta, series.source.scale)
-            self._samples.enter(index, kind, series.node_index, delta=delta)
+    def _meet(self, index: int) -> None:
+        """Enter a series that is new to the state: decide once which features use it."""
+        series = self._table.series[index]
+        assert series is not None, "the decoder enters a series before it hands over its points"
+        sets = self._catalog.select(series.source)
+        delta = series.source.temporality is Temporality.DELTA
+        kind = UNUSED
+        if sets:
+            kind = DISTRIBUTION if self._catalog.sets[sets[0]].histogram else NUMBER
+            self._sets[index] = sets
+            self._used.setdefault(series.node_index, set()).add(index)
+            self._plans.pop(series.node_index, None)
+            if kind == DISTRIBUTION:
+                self._histograms[index] = HistogramSeries(delta, series.source.scale)
+        self._samples.enter(index, kind, series.node_index, delta=delta)
 
     def _add_histograms(self, points: _P, point_of: Callable[[_P, int], Point]) -> None:
         clock, samples = self._clock, self._samples
         for i, index in enumerate(points.series.tolist()):
+            if samples.kind[index] == UNKNOWN:
+                self._meet(index)
             node, time_ns = int(samples.node[index]), int(points.time_ns[i])
             if clock.is_late(node, time_ns, LONG_NS):
                 clock.counts[LATE] += 1
