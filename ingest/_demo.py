@@ -31,7 +31,7 @@ CAPTURE_CLUSTER = "test-cluster"
 FLEET_CLUSTER = "sim"
 HOST_CLUSTER = "this-machine"
 CAPTURE_HISTORY_S = 120
-FLEET_HISTORY_S = 600
+FLEET_HISTORY_S = 360
 FAULTS = (("disk-saturation", 7, 40), ("noisy-neighbour", 23, 50))
 """Kind, node and seconds after the fleet goes live."""
 ROWS = 14
@@ -176,7 +176,7 @@ def _start_parts(parts: Parts, recording: Path, nodes: int) -> None:
     parts.start(
         "fleet",
         "simulate",
-        *("--nodes", str(nodes), "--interval", "1s", "--seed", "1", "--history", f"{FLEET_HISTORY_S}s"),
+        *("--nodes", str(nodes), "--interval", "5s", "--seed", "1", "--history", f"{FLEET_HISTORY_S}s"),
         *(argument for fault in faults for argument in ("--fault", fault)),
     )
 
