@@ -28,6 +28,9 @@ class StoredSeries:
 
     @property
     def unit(self) -> str:
+        """UCUM. Of a histogram only sum and extremes are in its own unit, the rest are counts."""
+        if self.kind.endswith("histogram") and self.name.endswith((".count", ".bucket", ".zero_count")):
+            return "1"
         return self.labels.get("__unit__", "")
 
     @property
@@ -92,7 +95,8 @@ def as_rate(series: StoredSeries) -> StoredSeries:
     change = series.values[1:].astype(np.float64) if series.delta else np.diff(series.values).astype(np.float64)
     rate = np.where(change < 0, np.nan, change / seconds)
     unit = f"{series.unit}/s" if series.unit not in ("", "1") else "1/s"
-    labels = {name: value for name, value in series.labels.items() if name != "__monotonic__"} | {"__unit__": unit}
+    said = {"__unit__": unit, "__kind__": "gauge"}
+    labels = {name: value for name, value in series.labels.items() if name != "__monotonic__"} | said
     return StoredSeries(labels, series.times_ns[1:], rate)
 
 

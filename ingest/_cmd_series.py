@@ -43,7 +43,7 @@ def series_command(
     Every sample is exact, to the nanosecond and the bit, as the collector sent it.
     """
     from fleetpulse.ingest._chunk_series import as_rate, load_series
-    from fleetpulse.ingest._durations import parse_duration
+    from fleetpulse.ingest._durations import format_duration, parse_duration
     from fleetpulse.ingest._errors import UserError
     from fleetpulse.ingest._open_store import find_node, open_store
     from fleetpulse.ingest._settings import load_settings
@@ -52,11 +52,17 @@ def series_command(
     wanted = dict(_pair(text) for text in label or ())
     if as_json and as_csv:
         raise UserError("choose one of --json and --csv")
-    with open_store(load_settings()) as store:
+    configuration = load_settings()
+    with open_store(configuration) as store:
         home, name = find_node(store, node, cluster)
         every = load_series(store.chunks(name, home, since_ns), since_ns)
+    if not every:
+        raise UserError(
+            f"Redis has no samples of {name} in the last {last}: a node's samples come there in chunks of "
+            f"{format_duration(configuration.chunk_span_s * 1000)}, a little after its end, and stay for an hour"
+        )
     if metric is None:
-        _list_metrics(every, last, as_json)
+        _list_metrics(every, as_json)
         return
     chosen = [one for one in every if one.name == metric and _has(one.labels, wanted)]
     if not chosen:
@@ -89,8 +95,6 @@ def _why_none(every: Sequence[StoredSeries], node: str, metric: str, wanted: Map
     import difflib
 
     names = sorted({one.name for one in every})
-    if not names:
-        return f"Redis has no samples of {node} in the last {last}: the last hour is kept; try a longer --last"
     if metric in names:
         known: dict[str, set[str]] = {}
         for one in every:
@@ -104,15 +108,12 @@ def _why_none(every: Sequence[StoredSeries], node: str, metric: str, wanted: Map
     return f"{node} has no metric {metric} in the last {last}: {hint}"
 
 
-def _list_metrics(every: Sequence[StoredSeries], last: str, as_json: bool) -> None:
+def _list_metrics(every: Sequence[StoredSeries], as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from fleetpulse.ingest._terminal import console, note, print_json
+    from fleetpulse.ingest._terminal import console, print_json
 
-    if not every:
-        note(f"No samples in the last {last}: a node's chunks are kept for an hour.")
-        return
     metrics: dict[str, list[StoredSeries]] = {}
     for one in every:
         metrics.setdefault(one.name, []).append(one)
@@ -152,13 +153,13 @@ def _draw(chosen: Sequence[StoredSeries]) -> None:
     from rich.markup import escape
 
     from fleetpulse.ingest._chunk_series import telling_labels
-    from fleetpulse.ingest._plot import axis, plot
+    from fleetpulse.ingest._plot import axis, columns_for, plot
     from fleetpulse.ingest._terminal import console, note, number_text
 
     out = console()
-    width = max(20, min(out.width, 160) - 12)
     start_ns = min(int(one.times_ns[0]) for one in chosen)
     end_ns = max(int(one.times_ns[-1]) for one in chosen)
+    width = columns_for([one.times_ns for one in chosen], max(20, min(out.width, 160) - 12))
     for one, labels in list(zip(chosen, telling_labels(chosen), strict=True))[:DRAWN_MAX]:
         described = "  ".join(f"{name}={value}" for name, value in labels.items())
         out.print(f"[bold]{escape(one.name)}[/] {escape(one.unit)}  [cyan]{escape(described)}[/]", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,15 @@ from numpy.typing import NDArray
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT = 4
+
+
+def columns_for(times_ns: Sequence[NDArray[np.int64]], width: int) -> int:
+    """Columns of a chart of all series: no more than there are samples to fill them, at least 20, at most width."""
+    start_ns, end_ns = min(int(times[0]) for times in times_ns), max(int(times[-1]) for times in times_ns)
+    distances = [float(np.median(np.diff(times))) for times in times_ns if len(times) > 1]
+    if not distances:
+        return min(20, width)
+    return max(20, min(width, round((end_ns - start_ns) / max(1.0, min(distances)))))
 
 
 def plot(

@@ -64,7 +64,7 @@ def failure(error: BaseException, url: str) -> StoreError:
     """What an exception or error reply of redis-py means to us."""
     import redis.exceptions as known
 
-    text = str(error).strip() or type(error).__name__
+    text = str(error).strip().rstrip(".") or type(error).__name__
     where = shown(url)
     if isinstance(error, StoreError):
         return error

@@ -145,7 +145,12 @@ class FeatureWriter:
 
     async def write_chunk(self, cluster: str, node: str, span_start_ns: int, raw: bytes) -> None:
         """Hand over a finished chunk. Redis keeps a node's last hour, within chunk_bytes_per_node."""
-        self._outbox.add_chunk(cluster, node, span_start_ns, raw)
+        await self.write_chunks([(cluster, node, span_start_ns, raw)])
+
+    async def write_chunks(self, chunks: Iterable[tuple[str, str, int, bytes]]) -> None:
+        """Hand over several: (cluster, node, span_start_ns, chunk). The same start again replaces what was held."""
+        for chunk in chunks:
+            self._outbox.add_chunk(*chunk)
         await self._flush()
 
     async def write_anomaly(self, event: str | bytes | Mapping[str, Any]) -> None:

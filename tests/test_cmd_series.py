@@ -18,7 +18,7 @@ from fleetpulse.features import Catalog
 from fleetpulse.ingest._chunk_series import StoredSeries, as_rate, load_series, telling_labels
 from fleetpulse.ingest._cmd_series import series_command
 from fleetpulse.ingest._errors import UserError
-from fleetpulse.ingest._plot import BLOCKS, axis, plot
+from fleetpulse.ingest._plot import BLOCKS, axis, columns_for, plot
 from fleetpulse.store import FeatureWriter
 from support.commands import Commands
 from support.vectors import vector
@@ -164,7 +164,8 @@ def test_a_delta_counters_rate_is_its_value_over_the_time_since_the_sample_befor
 
 def test_a_histograms_buckets_are_counters_and_its_extremes_are_not() -> None:
     times, values = np.array([0]), np.array([1])
-    assert StoredSeries({"__name__": "d.bucket", "__kind__": "histogram"}, times, values).counter
+    bucket = StoredSeries({"__name__": "d.bucket", "__kind__": "histogram", "__unit__": "s"}, times, values)
+    assert (bucket.counter, bucket.unit, as_rate(bucket).unit) == (True, "1", "1/s")
     assert not StoredSeries({"__name__": "d.max", "__kind__": "histogram"}, times, values).counter
     assert not StoredSeries(GAUGE, times, values).counter
 
@@ -203,6 +204,15 @@ def test_a_plot_shows_every_stretch_with_a_value_and_only_those(
         best = min(int(times[np.isfinite(values)][np.argmax(finite)]) * width // 1000, width - 1)
         if high > low:
             assert rows[0][best] == BLOCKS[-1], "the largest value fills its column"
+
+
+def test_a_chart_has_no_more_columns_than_samples_to_fill_them() -> None:
+    every_10_s = np.arange(60) * 10 * S_NS
+    assert columns_for([every_10_s], 200) == 59
+    assert columns_for([every_10_s, every_10_s[::2]], 200) == 59
+    assert columns_for([every_10_s], 40) == 40
+    assert columns_for([every_10_s[:3]], 200) == 20
+    assert columns_for([every_10_s[:1]], 200) == 20
 
 
 def test_the_axis_is_as_wide_as_the_chart() -> None:

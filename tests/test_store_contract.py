@@ -381,9 +381,9 @@ MINUTE_NS = 60_000_000_000
 
 
 def test_the_last_hour_of_chunks_is_kept_and_read_from_a_moment_on(rig: Rig) -> None:
-    for i in (3, 0, 1, 2, 7, 8, 3):
-        rig.run(rig.writer.write_chunk("c1", "a", i * 10 * MINUTE_NS, b"chunk %d" % i))
-    assert rig.store.chunks("a", "c1") == [b"chunk 2", b"chunk 3", b"chunk 7", b"chunk 8"]
+    rig.run(rig.writer.write_chunks([("c1", "a", i * 10 * MINUTE_NS, b"chunk %d" % i) for i in (3, 0, 1, 2, 7, 8)]))
+    rig.run(rig.writer.write_chunk("c1", "a", 30 * MINUTE_NS, b"chunk 3 again"))
+    assert rig.store.chunks("a", "c1") == [b"chunk 2", b"chunk 3 again", b"chunk 7", b"chunk 8"]
     assert rig.store.chunks("a", "c1", since_ns=80 * MINUTE_NS) == [b"chunk 7", b"chunk 8"]
     assert rig.store.chunks("b", "c1") == []
 
