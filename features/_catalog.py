@@ -39,6 +39,10 @@ _FEATURE_KEYS = ("name", "group", "unit", "window", "doc", "bounds", "above", "c
 _CHOICE_KEYS = ("name", "rank", *_MEASURE_KEYS)
 
 
+def _compiled(pairs: Sequence[tuple[str, str]]) -> _Conditions:
+    return [(label, re.compile(expression).fullmatch) for label, expression in pairs]
+
+
 @dataclass(frozen=True)
 class SeriesSet:
     """The series that one [source.<name>] selects, and how they become one number.
@@ -82,11 +86,7 @@ class SeriesSet:
 
     @cached_property
     def _conditions(self) -> tuple[_Conditions, _Conditions]:
-        wanted, unwanted = (
-            [(label, re.compile(expression).fullmatch) for label, expression in pairs]
-            for pairs in (self.where, self.leave_out)
-        )
-        return wanted, unwanted
+        return _compiled(self.where), _compiled(self.leave_out)
 
 
 @dataclass(frozen=True)
