@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,14 +89,14 @@ def as_rate(series: StoredSeries) -> StoredSeries:
 
     Integers are subtracted as integers. A series of one sample has no rate: its only value becomes NaN.
     """
-    if len(series.times_ns) < 2:
-        return replace(series, values=np.full(len(series.times_ns), np.nan))
-    seconds = np.diff(series.times_ns) / 1e9
-    change = series.values[1:].astype(np.float64) if series.delta else np.diff(series.values).astype(np.float64)
-    rate = np.where(change < 0, np.nan, change / seconds)
     unit = f"{series.unit}/s" if series.unit not in ("", "1") else "1/s"
     said = {"__unit__": unit, "__kind__": "gauge"}
     labels = {name: value for name, value in series.labels.items() if name != "__monotonic__"} | said
+    if len(series.times_ns) < 2:
+        return StoredSeries(labels, series.times_ns, np.full(len(series.times_ns), np.nan))
+    seconds = np.diff(series.times_ns) / 1e9
+    change = series.values[1:].astype(np.float64) if series.delta else np.diff(series.values).astype(np.float64)
+    rate = np.where(change < 0, np.nan, change / seconds)
     return StoredSeries(labels, series.times_ns[1:], rate)
 
 
