@@ -23,9 +23,7 @@ def demo_command(
     redis: Annotated[
         str | None, typer.Option("--redis", metavar="URL", help="Use this Redis instead of an embedded one.")
     ] = None,
-    logs: Annotated[
-        Path | None, typer.Option("--logs", help="Keep the logs of the parts in this folder.")
-    ] = None,
+    logs: Annotated[Path | None, typer.Option("--logs", help="Keep the logs of the parts in this folder.")] = None,
 ) -> None:
     """See the whole job on this machine: services, a worker, three sources of telemetry, and what comes out.
 

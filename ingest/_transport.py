@@ -65,7 +65,17 @@ class StateKeeper(Protocol):
         """Records first..last were deleted by retention before they could be read."""
 
 
-class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
+@dataclass(frozen=True)
+class ReplayContext:
+    """What the consumer must know beyond Faust: who keeps the state, which topics come in batches, how to connect."""
+
+    keeper: StateKeeper
+    topics: frozenset[str]
+    bootstrap_servers: tuple[str, ...]
+    security: Mapping[str, Any]
+
+
+class ReplayingConsumer(driver.Consumer):
     """Hands out RecordBatches and starts each newly assigned partition far enough back to rebuild its state."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,9 +83,13 @@ class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
         self._publish_from: dict[TP, int] = {}
 
     @property
+    def _context(self) -> ReplayContext:
+        assert isinstance(self.transport, ReplayingTransport), "this consumer comes with its transport"
+        return self.transport.context
+
+    @property
     def _keeper(self) -> StateKeeper:
-        keeper: StateKeeper = self.app.state_keeper
-        return keeper
+        return self._context.keeper
 
     async def perform_seek(self) -> None:
         """To the committed offsets, as Faust does; then back by the look-back where state must be rebuilt.
@@ -84,7 +98,7 @@ class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
         another worker had it in between: what that one finished is below publish_from then, and silent.
         """
         await super().perform_seek()
-        assigned = {tp for tp in self.assignment() if tp.topic in self.app.batched_topics}
+        assigned = {tp for tp in self.assignment() if tp.topic in self._context.topics}
         self._keeper.keep_only({(tp.topic, tp.partition) for tp in assigned})
         self._publish_from = {tp: self._committed_offset.get(tp) or 0 for tp in assigned}
         rebuilt = []
@@ -105,12 +119,12 @@ class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
         """
         positions: dict[TP, int] = {}
         reader = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=self.app.bootstrap_servers,
+            bootstrap_servers=list(self._context.bootstrap_servers),
             client_id=f"{self.app.conf.broker_client_id}-replay",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_partition_fetch_bytes=self.app.conf.consumer_max_fetch_size,
-            **self.app.kafka_security,
+            **self._context.security,
         )
         await reader.start()
         try:
@@ -164,13 +178,15 @@ class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
                 continue
             self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
             message = self._to_message(tp, fetched[0])
-            message.value = RecordBatch(
+            # Faust passes a value on as it is when it is neither text nor to be decoded.
+            batch: Any = RecordBatch(
                 topic=tp.topic,
                 partition=tp.partition,
                 records=[Record(r.offset, r.timestamp, r.value) for r in fetched],
                 publish_from=self._publish_from.get(tp, 0),
                 generation=generation,
             )
+            message.value = batch
             message.key = None
             yield tp, message
 
@@ -203,8 +219,12 @@ class ReplayingConsumer(driver.Consumer):  # type: ignore[misc]
         return False
 
 
-class ReplayingTransport(driver.Transport):  # type: ignore[misc]
+class ReplayingTransport(driver.Transport):
     Consumer: ClassVar[type] = ReplayingConsumer
+
+    def __init__(self, url: Any, app: Any, context: ReplayContext) -> None:
+        super().__init__(url, app)
+        self.context = context
 
 
 def ssl_context(ca_file: str | None) -> ssl.SSLContext:

@@ -23,15 +23,16 @@ from faust.types import TP
 
 from fleetpulse.anomaly import Event, train
 from fleetpulse.features import Catalog, NodeVector
+from fleetpulse.ingest._chunks import SealedChunk
 from fleetpulse.ingest._detect import DetectShard, PoolSlide
 from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._models import read_models
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._settings import Settings
-from fleetpulse.ingest._shard import WINDOW_NS, Refused, SealedChunk, Shard, as_proto, make_router
+from fleetpulse.ingest._shard import WINDOW_NS, Refused, Shard, as_proto, make_router
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics, kafka_security
-from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport, ssl_context
+from fleetpulse.ingest._transport import RecordBatch, ReplayContext, ReplayingTransport, ssl_context
 from fleetpulse.ingest._warmup import warm_up
 from fleetpulse.store import FeatureWriter, StoreError
 
@@ -81,6 +82,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._busy = 0
         self._idle = asyncio.Event()
+        self._topics = frozenset({settings.source_topic, settings.topic("nodes"), settings.topic("features")})
         self.app = self._make_app()
 
     # --- StateKeeper: what the consumer asks on every assignment ---
@@ -102,7 +104,7 @@ class Worker:
             for task in self._detectors.pop(partition).training.values():
                 task.cancel()
         counts = Counter(topic for topic, _ in assigned)
-        for topic in self.app.batched_topics:
+        for topic in self._topics:
             self.telemetry.partitions.labels(topic).set(counts[topic])
         log.info("partitions assigned", extra={"partitions": dict(counts)})
 
@@ -127,9 +129,9 @@ class Worker:
         security = kafka_security(s)
         credentials = None
         if s.kafka_security != "PLAINTEXT":
-            context = ssl_context(s.kafka_ca_file) if s.kafka_security.endswith("SSL") else None
-            security["ssl_context"] = context
-            credentials = _faust_credentials(s, context)
+            tls = ssl_context(s.kafka_ca_file) if s.kafka_security.endswith("SSL") else None
+            security["ssl_context"] = tls
+            credentials = _faust_credentials(s, tls)
         app = faust.App(
             s.consumer_group,
             broker=[f"kafka://{address.strip()}" for address in s.kafka_bootstrap.split(",")],
@@ -158,11 +160,8 @@ class Worker:
             # Faust keeps nothing on disk here, but makes its folder at start-up.
             datadir=os.path.join(tempfile.gettempdir(), f"fleetpulse-faust-{os.getuid()}"),
         )
-        app.transport = ReplayingTransport(app.conf.broker_consumer, app)
-        app.state_keeper = self
-        app.bootstrap_servers = s.kafka_bootstrap.split(",")
-        app.kafka_security = security
-        app.batched_topics = {s.source_topic, s.topic("nodes"), s.topic("features")}
+        context = ReplayContext(self, self._topics, tuple(s.kafka_bootstrap.split(",")), security)
+        app.transport = ReplayingTransport(app.conf.broker_consumer, app, context)
         for topic, handle in (
             (s.source_topic, self._route),
             (s.topic("nodes"), self._shard),
@@ -171,7 +170,8 @@ class Worker:
             self._add_agent(app, topic, handle)
         app.task(self._publish_often)
         app.task(self._tick)
-        app.on_partitions_revoked.connect(self._finish_current)
+        finish_current: Any = self._finish_current
+        app.on_partitions_revoked.connect(finish_current)
         return app
 
     def _add_agent(self, app: Any, name: str, handle: Callable[[RecordBatch], Awaitable[None]]) -> None:
@@ -374,7 +374,9 @@ class Worker:
             [(topic, judged.pool.encode(), event.to_json().encode(), event.time_ms, []) for event in events]
         )
         assert self._writer is not None
-        await self._writer.write_verdicts(judged.t_ns // 1_000_000, judged.slide.scores, judged.slide.verdicts)
+        scores = {(node.cluster, node.node): score for node, score in judged.slide.scores.items()}
+        verdicts = {(node.cluster, node.node): verdict for node, verdict in judged.slide.verdicts.items()}
+        await self._writer.write_verdicts(judged.t_ns // 1_000_000, scores, verdicts)
         for event in events:
             await self._writer.write_anomaly(event.to_json())
             self.telemetry.events.labels(event.state, event.scope).inc()

@@ -122,7 +122,7 @@ PUBLIC: dict[str, set[str]] = {
         "Verdict",
         "WriterCounts",
     },
-    "ingest": set(),
+    "ingest": {"KafkaMetricExporter"},
 }
 
 

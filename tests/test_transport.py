@@ -16,7 +16,7 @@ from faust.types import TP
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
-from fleetpulse.ingest._transport import RecordBatch, ReplayingTransport
+from fleetpulse.ingest._transport import RecordBatch, ReplayContext, ReplayingTransport
 
 START_MS = 1_700_000_000_000
 LOOK_BACK_MS = 60_000
@@ -60,11 +60,8 @@ async def consume(
         autodiscover=False,
     )
     keeper = Keeper()
-    app.transport = ReplayingTransport(app.conf.broker_consumer, app)
-    app.state_keeper = keeper
-    app.bootstrap_servers = [bootstrap]
-    app.kafka_security = {}
-    app.batched_topics = {topic}
+    context = ReplayContext(keeper, frozenset({topic}), (bootstrap,), {})
+    app.transport = ReplayingTransport(app.conf.broker_consumer, app, context)
     channel = app.topic(topic, key_type=bytes, value_type=bytes, value_serializer="raw", acks=False)
     got: list[RecordBatch] = []
     enough = asyncio.Event()
