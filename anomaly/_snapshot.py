@@ -35,6 +35,7 @@ def save(detector: Detector) -> bytes:
         "fleet": detector.fleet.to_row(),
         "fleet_silence": detector.fleet_silence.to_row(),
         "first_ns": detector.first_ns,
+        "now_ns": detector.now_ns,
     }
     arrays = {
         **{f"cells.{name}": array for name, array in memory.cells.take(rows).arrays().items()},
@@ -75,6 +76,7 @@ def _load(detector: Detector, manifest: dict[str, Any], arrays: dict[str, Any]) 
     detector.fleet = Track.from_row(manifest["fleet"])
     detector.fleet_silence = Track.from_row(manifest["fleet_silence"])
     detector.first_ns = manifest["first_ns"]
+    detector.now_ns = manifest["now_ns"]
 
 
 def _prefixed(prefix: str, memory: Cells | PoolMemory) -> dict[str, Any]:

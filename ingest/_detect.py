@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetpulse.anomaly import Detector, Event, Model, ModelError, Slide
+from fleetpulse.anomaly import Detector, DetectorSettings, Model, ModelError, Slide
 from fleetpulse.features import Catalog, NodeId, NodeVector, VectorError
 
 SLIDE_NS = 5_000_000_000
-IDLE_MS = 10_000
-"""A source that delivered nothing for this long, by the worker's clock, is not waited for."""
+IDLE_MS = 30_000
+"""A source that delivered nothing for this long, by the worker's clock, is not waited for: longer than a rebalance."""
+SETTLE_MS = 15_000
+"""How long a pool waits, by the worker's clock, after a source appeared that it had not heard of. While workers catch
+up, the first partition may be far ahead of those that have not delivered yet: their nodes are not silent."""
 FORGET_NS = 1_200_000_000_000
 """A node without a vector for this long is no longer part of its pool."""
 SLIDES_KEPT = 512
@@ -46,8 +49,10 @@ class _Pool:
     waiting: dict[int, dict[NodeId, NodeVector]] = field(default_factory=dict)
     """By slide number, the newest vector of each node in (slide - 5 s, slide]."""
     sources: dict[int, _Source] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    """By slide number, the newest offset that is part of it."""
+    settled_ms: int = 0
     last_slide: int = 0
-    newest_offset: int = -1
 
 
 class DetectShard:
@@ -73,7 +78,7 @@ class DetectShard:
         self.notes: list[str] = []
         self._catalog = catalog
         self._seed = seed
-        self._train_after_s = train_after_s
+        self._settings = DetectorSettings(train_after_s=train_after_s)
         self._models = dict(models or {})
         self._memories = dict(memories or {})
         self._pools: dict[str, _Pool] = {}
@@ -97,13 +102,21 @@ class DetectShard:
             return
         pool = self._pools.get(vector.pool)
         if pool is None:
-            pool = self._pools[vector.pool] = _Pool(self._new_detector(vector.pool))
-        pool.newest_offset = offset
-        source = pool.sources.setdefault(vector.partition, _Source(0, now_ms))
+            detector = self._new_detector(vector.pool)
+            # A detector that remembers has judged up to its newest slide; the log before that only fills the windows.
+            pool = self._pools[vector.pool] = _Pool(detector, last_slide=(detector.now_ns or 0) // SLIDE_NS)
+        source = pool.sources.get(vector.partition)
+        if source is None:
+            source = pool.sources[vector.partition] = _Source(0, now_ms)
+            pool.settled_ms = now_ms + SETTLE_MS
         source.newest_ns = max(source.newest_ns, vector.t_end_ns)
         source.seen_ms = now_ms
-        number = max(-(-vector.t_end_ns // SLIDE_NS), pool.last_slide + 1)
         node = NodeId(vector.cluster, vector.node)
+        number = -(-vector.t_end_ns // SLIDE_NS)
+        if number <= pool.last_slide:
+            # Too late for its slide: it may still be the newest that the next one sees of its node.
+            number = pool.last_slide + 1
+        pool.offsets[number] = offset
         slot = pool.waiting.setdefault(number, {})
         held = slot.get(node)
         if held is None or held.t_end_ns <= vector.t_end_ns:
@@ -113,6 +126,8 @@ class DetectShard:
         """Judge every slide that is due, in the order of time."""
         judged = []
         for name, pool in self._pools.items():
+            if now_ms < pool.settled_ms and len(pool.waiting) <= SLIDES_KEPT:
+                continue
             active = [source.newest_ns for source in pool.sources.values() if now_ms - source.seen_ms < IDLE_MS]
             due_ns = min(active) if active else max(source.newest_ns for source in pool.sources.values())
             due = due_ns // SLIDE_NS
@@ -132,7 +147,7 @@ class DetectShard:
         for node in [node for node, vector in pool.newest.items() if vector.t_end_ns < t_ns - FORGET_NS]:
             del pool.newest[node]
         slide = pool.detector.slide(t_ns, list(pool.newest.values()))
-        return PoolSlide(name, t_ns, slide, publish=self.next_offset > self.publish_from)
+        return PoolSlide(name, t_ns, slide, publish=pool.offsets.pop(number) >= self.publish_from)
 
     def _new_detector(self, pool: str) -> Detector:
         model = None
@@ -143,10 +158,14 @@ class DetectShard:
                 self.notes.append(f"model of pool {pool} not used, a new one will be trained: {error}")
         if pool in self._memories:
             try:
-                return Detector.restore(self._memories[pool], self._catalog, pool=pool, seed=self._seed, model=model)
+                return Detector.restore(
+                    self._memories[pool],
+                    self._catalog,
+                    pool=pool,
+                    seed=self._seed,
+                    settings=self._settings,
+                    model=model,
+                )
             except ModelError as error:
                 self.notes.append(f"memory of pool {pool} not used: {error}")
-        return Detector(self._catalog, pool=pool, seed=self._seed, model=model)
-
-
-__all__ = ["DetectShard", "Event", "PoolSlide"]
+        return Detector(self._catalog, pool=pool, seed=self._seed, settings=self._settings, model=model)

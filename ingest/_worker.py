@@ -141,8 +141,9 @@ class Worker:
             broker_session_timeout=float(s.session_timeout_s),
             broker_rebalance_timeout=float(s.session_timeout_s),
             broker_heartbeat_interval=s.session_timeout_s / 10,
-            broker_max_poll_records=2_000,
-            consumer_max_fetch_size=16 * 2**20,
+            # A poll's worth is handled without a pause for the other partitions: small enough to take them in turn.
+            broker_max_poll_records=500,
+            consumer_max_fetch_size=4 * 2**20,
             consumer_auto_offset_reset="earliest",
             stream_buffer_maxsize=16,
             stream_recovery_delay=0.0,
