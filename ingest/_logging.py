@@ -49,3 +49,5 @@ def set_up_logging(log_format: str, level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("fleetpulse").setLevel(level)
+    # kafka-python is used for topics alone, and what it cannot do is told as an error of ours.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)

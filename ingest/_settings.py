@@ -111,4 +111,5 @@ def load_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = PREFIX + str(first["loc"][0]).upper()
-        raise UserError(f"{name}: {first['msg']} (see `fleetpulse settings`)") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{name}: {message} (see `fleetpulse settings`)") from None

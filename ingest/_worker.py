@@ -517,11 +517,12 @@ class Worker:
         """Blocks until SIGTERM or SIGINT. Raises UserError for what the user can mend."""
         for note in ensure_topics(self.settings):
             log.info(note)
+        asyncio.run(self._check_redis())
+        if self.settings.metrics_port:
+            self.telemetry.serve(self.settings.metrics_host, self.settings.metrics_port)
         started = time.monotonic()
         warm_up()
         log.info("kernels ready", extra={"seconds": round(time.monotonic() - started, 1)})
-        if self.settings.metrics_port:
-            self.telemetry.serve(self.settings.metrics_host, self.settings.metrics_port)
         asyncio.run(self._run())
         if self._failure is not None:
             raise UserError(
@@ -550,15 +551,18 @@ class Worker:
             await self._writer.close()
 
     async def _connect_writer(self) -> FeatureWriter:
-        """An outage later on is ridden out; a Redis that is not there at the start is most likely a wrong address."""
         try:
-            writer = await FeatureWriter.connect(self.settings.redis_url.get_secret_value(), self.settings.redis_prefix)
+            return await FeatureWriter.connect(self.settings.redis_url.get_secret_value(), self.settings.redis_prefix)
         except StoreError as error:
             raise UserError(f"Redis: {error} (FLEETPULSE_REDIS_URL)") from None
-        if not writer.healthy:
-            await writer.close()
-            raise UserError(f"Redis: {writer.last_error} (FLEETPULSE_REDIS_URL)")
-        return writer
+
+    async def _check_redis(self) -> None:
+        """An outage later on is ridden out; a Redis that is not there at the start is most likely a wrong address."""
+        writer = await self._connect_writer()
+        healthy, why = writer.healthy, writer.last_error
+        await writer.close()
+        if not healthy:
+            raise UserError(f"Redis: {why} (FLEETPULSE_REDIS_URL)")
 
 
 def _now_ms() -> int:
