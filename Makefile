@@ -43,8 +43,8 @@ lint: $(STAMP) ## ruff and mypy
 format: $(STAMP) ## Let ruff format and fix
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: $(STAMP) ## Speed and size, side by side with what they are compared to
-	@$(BIN)/python -m tests.bench
+bench: $(STAMP) ## Speed and size, side by side with what they are compared to (ARGS="store": only that)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .cache build *.egg-info

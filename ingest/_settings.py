@@ -69,6 +69,9 @@ class Settings(BaseSettings):
     series_per_node: int = Field(50_000, ge=1, description="Series kept for one node; more are refused and counted")
     nodes_per_shard: int = Field(20_000, ge=1, description="Nodes kept for one partition; more are refused and counted")
     chunk_span_s: int = Field(600, ge=10, le=900, description="Event time covered by one compressed chunk")
+    open_chunk_s: int = Field(
+        15, ge=0, description="How often a node's unfinished chunk is put into Redis for `fleetpulse series`; 0: never"
+    )
     look_back_s: int = Field(1_200, ge=60, description="A series silent for longer than this is forgotten")
     publish_ms: int = Field(500, ge=10, le=1_000, description="Longest wait from a sample's arrival to its vector")
     train_after_s: int = Field(120, ge=10, description="Event time observed before the first forest is trained")

@@ -29,7 +29,7 @@ from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._models import read_models
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._settings import Settings
-from fleetpulse.ingest._shard import WINDOW_NS, Refused, Shard, as_proto, make_router
+from fleetpulse.ingest._shard import NS_PER_S, WINDOW_NS, Refused, Shard, as_proto, make_router
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics, kafka_security
 from fleetpulse.ingest._transport import RecordBatch, ReplayContext, ReplayingTransport, ssl_context
@@ -40,6 +40,8 @@ log = logging.getLogger("fleetpulse.worker")
 
 MEMORY_EVERY_S = 60
 DEAD_LETTER_BYTES = 65_536
+OPEN_CHUNKS_PER_TICK = 10
+"""Nodes of a partition whose unfinished chunks are encoded in a second: some milliseconds."""
 SEND_TRIES = 6
 SAMPLE_OUTCOMES = ("accepted", "duplicates", "out_of_order", "late")
 Message = tuple[str, bytes | None, bytes, int, list[tuple[str, bytes]]]
@@ -54,7 +56,8 @@ class _ShardSlot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     published_at: float = 0.0
     counted: Counter[str] = field(default_factory=Counter)
-    previewed: int = 0
+    open_written: dict[int, float] = field(default_factory=dict)
+    """Node index -> when its unfinished chunk was last put into Redis."""
     oldest_unpublished_ms: int | None = None
 
 
@@ -321,10 +324,9 @@ class Worker:
         if vectors:
             newest = {(vector.cluster, vector.node): vector for vector in vectors}
             await writer.write_vectors(list(newest.values()))
-        for chunk in chunks:
-            # A later part of a span stands beside the first, a nanosecond on.
-            await writer.write_chunk(chunk.cluster, chunk.node, chunk.span_start_ns + chunk.part, chunk.raw)
-            self.telemetry.chunk_bytes.inc(len(chunk.raw))
+        if chunks:
+            await writer.write_chunks(_as_kept(chunk) for chunk in chunks)
+            self.telemetry.chunk_bytes.inc(sum(len(chunk.raw) for chunk in chunks))
         self.telemetry.vectors.inc(len(vectors))
         self.telemetry.chunks.inc(len(chunks))
         if vectors and slot.oldest_unpublished_ms is not None:
@@ -432,10 +434,25 @@ class Worker:
                 if time.monotonic() - remembered_at >= MEMORY_EVERY_S:
                     remembered_at = time.monotonic()
                     await self._remember()
+                await self._write_open_chunks()
                 self._set_gauges()
             except Exception as error:
                 await self._fail(error)
                 return
+
+    async def _write_open_chunks(self) -> None:
+        """A few nodes' unfinished chunks, those not written for longest; bounded, however many nodes there are."""
+        every_s = self.settings.open_chunk_s
+        if not every_s or self._writer is None or not self._writer.healthy:
+            return
+        now = time.monotonic()
+        for slot in list(self._shards.values()):
+            nodes = slot.shard.nodes()
+            slot.open_written = {node: slot.open_written.get(node, 0.0) for node in nodes}
+            due = sorted((at, node) for node, at in slot.open_written.items() if now - at >= every_s)
+            chosen = [node for _, node in due[:OPEN_CHUNKS_PER_TICK]]
+            slot.open_written |= dict.fromkeys(chosen, now)
+            await self._writer.write_chunks(_as_kept(chunk) for chunk in slot.shard.open_chunks(chosen))
 
     async def _remember(self) -> None:
         topic = self.settings.topic("models")
@@ -563,6 +580,11 @@ class Worker:
         await writer.close()
         if not healthy:
             raise UserError(f"Redis: {why} (FLEETPULSE_REDIS_URL)")
+
+
+def _as_kept(chunk: SealedChunk) -> tuple[str, str, int, bytes]:
+    """As Redis keeps it. A later part of a span stands beside the first, as if a second on."""
+    return chunk.cluster, chunk.node, chunk.span_start_ns + chunk.part * NS_PER_S, chunk.raw
 
 
 def _now_ms() -> int:
