@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.collector import collector_binary
 from support.kafka_cluster import KafkaCluster, kafka_cluster
-from support.watched import Missing
+from support.watched import MissingError
 
 HERE = Path(__file__).parent
 
@@ -20,7 +21,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Builds and brokers take minutes: the everyday `pytest` leaves this folder out."""
     invoked = Path(config.invocation_params.dir)
     asked = [(invoked / word.split("::")[0]).resolve() for word in config.args]
-    return None if any(HERE == path or HERE in path.parents for path in asked) else True
+    return None if any(path == HERE or HERE in path.parents for path in asked) else True
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +30,7 @@ def kafka() -> Iterator[KafkaCluster]:
     try:
         with kafka_cluster() as cluster:
             yield cluster
-    except Missing as missing:
+    except MissingError as missing:
         pytest.skip(str(missing))
 
 
@@ -38,5 +39,5 @@ def otelcol() -> Path:
     """The Collector's program."""
     try:
         return collector_binary()
-    except Missing as missing:
+    except MissingError as missing:
         pytest.skip(str(missing))

@@ -14,8 +14,9 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import UnknownTopicOrPartitionError
+
 from support.kafka_cluster import KafkaCluster, kafka_cluster
-from support.watched import Missing
+from support.watched import MissingError
 
 TESTS = Path(__file__).parents[1]
 
@@ -44,7 +45,7 @@ def test_records_outlive_the_loss_and_the_restart_of_one_broker_of_three(topic_p
             assert got == set(range(300))
             consumer.close()
             producer.close()
-    except Missing as missing:
+    except MissingError as missing:
         pytest.skip(str(missing))
 
 

@@ -9,6 +9,7 @@ import aiokafka
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
+
 from support.kafka_cluster import KafkaCluster
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")

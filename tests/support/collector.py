@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from support.watched import Missing, Watched, cache_folder
+from support.watched import MissingError, Watched, cache_folder
 
 SOURCE = Path(__file__).with_name("collector")
 BUILD_S_MAX = 1800.0
@@ -31,7 +31,7 @@ def collector_binary() -> Path:
         return binary
     go = shutil.which("go")
     if go is None:
-        raise Missing("no go on PATH, which builds the OpenTelemetry Collector")
+        raise MissingError("no go on PATH, which builds the OpenTelemetry Collector")
     binary.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=binary.parent) as made:
         work = Path(made)
@@ -69,7 +69,7 @@ class Collector(Watched):
 def collector(configs: Sequence[Path], environment: Mapping[str, str], folder: Path) -> Iterator[Collector]:
     """A Collector with these configuration files, the later over the earlier. At the end it is asked to flush and stop.
 
-    Its environment is `environment` and no more, as in a container. Raises Missing when it cannot be built.
+    Its environment is `environment` and no more, as in a container. Raises MissingError when it cannot be built.
     """
     binary = collector_binary()
     words = [str(binary), *(f"--config=file:{path}" for path in configs)]

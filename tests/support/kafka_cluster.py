@@ -1,7 +1,7 @@
 """Apache Kafka 4.x in KRaft mode, one broker or more, on loopback ports and in a folder that is removed again.
 
-The jars come through Maven once, into the cache folder. Every broker is also a controller, so that three of them survive
-the loss of one. What a broker's own defaults say is left as it is, unless a test on two cores cannot live with it.
+The jars come through Maven once, into the cache folder. Every broker is also a controller, so that three of them
+survive the loss of one. A broker's own defaults are left as they are where a test on two cores can live with them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from support.watched import HOST, Missing, Watched, cache_folder, free_port
+from support.watched import HOST, MissingError, Watched, cache_folder, free_port
 
 VERSION = "4.4.0"
 START_S_MAX = 90.0
@@ -57,14 +57,14 @@ JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.aw
 
 
 def require_java() -> str:
-    """Path of a java that is new enough, else Missing."""
+    """Path of a java that is new enough, else MissingError."""
     java = shutil.which("java")
     if java is None:
-        raise Missing(f"no java on PATH: Apache Kafka {VERSION} needs Java {JAVA_MIN}")
+        raise MissingError(f"no java on PATH: Apache Kafka {VERSION} needs Java {JAVA_MIN}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
-        raise Missing(f"Apache Kafka {VERSION} needs Java {JAVA_MIN}; java says: {said.splitlines()[:1]}")
+        raise MissingError(f"Apache Kafka {VERSION} needs Java {JAVA_MIN}; java says: {said.splitlines()[:1]}")
     return java
 
 
@@ -75,7 +75,7 @@ def kafka_jars() -> Path:
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise Missing(f"no mvn on PATH, which fetches Apache Kafka {VERSION} into {cache_folder()}")
+        raise MissingError(f"no mvn on PATH, which fetches Apache Kafka {VERSION} into {cache_folder()}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         work = Path(made)
@@ -241,7 +241,7 @@ class KafkaCluster:
 def kafka_cluster(
     brokers: int = 1, settings: Mapping[str, str] | None = None, *, heap_mb: int = 256
 ) -> Iterator[KafkaCluster]:
-    """A cluster that answers; settings are added to every broker's configuration file. Raises Missing."""
+    """A cluster that answers; settings are added to every broker's configuration file. Raises MissingError."""
     with tempfile.TemporaryDirectory(prefix="fleetpulse-kafka-") as made:
         cluster = KafkaCluster(brokers, settings or {}, heap_mb, Path(made))
         try:

@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """What a conformance test needs is not there; the text says what, so that the test can be skipped with it."""
 
 

@@ -5,7 +5,7 @@
 package main
 
 import (
-	"log"
+	"os"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter"
@@ -58,6 +58,7 @@ func main() {
 		},
 	}
 	if err := otelcol.NewCommand(settings).Execute(); err != nil {
-		log.Fatal(err)
+		// It has said why.
+		os.Exit(1)
 	}
 }
