@@ -15,29 +15,82 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
+import numpy as np
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics, ScopeMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+    SummaryDataPoint,
+)
 
 from fleetpulse.features._points import Points
-from fleetpulse.features._series import Attributes, NodeId, SeriesTable
+from fleetpulse.features._series import Attributes, Kind, NodeId, SeriesTable
 from fleetpulse.ingest._aliases import load_aliases
-from fleetpulse.ingest._decode_columns import Rows
+from fleetpulse.ingest._decode_known import BLOBS_KEPT, KnownBlobs, KnownSeries, new_state
+from fleetpulse.ingest._decode_output import NO_POINTS, Output
+from fleetpulse.ingest._decode_scan import scan
 from fleetpulse.ingest._decode_series import (
     MetricHead,
     is_overflow,
-    metric_head,
-    scope_text,
+    make_head,
     series_identity,
     sorted_attributes,
+    summary_heads,
+    with_quantile,
 )
-from fleetpulse.ingest._decode_walk import PointWalk
-from fleetpulse.ingest._otlp_resource import node_of, plain_texts
-from fleetpulse.ingest._otlp_strict import parse_request
+from fleetpulse.ingest._decode_table import (
+    IRREGULAR,
+    J_METRIC_START,
+    J_METRIC_STOP,
+    J_RESOURCE_METRICS_START,
+    J_RESOURCE_METRICS_STOP,
+    J_SCOPE_START,
+    J_SCOPE_STOP,
+    MISSES,
+    NEW_BLOBS,
+    PART_COUNT,
+    PART_QUANTILE,
+    PART_SUM,
+    REASON,
+    REASONS,
+    REJECTED,
+    RESOURCE_METRICS,
+    RESOURCES,
+    UNATTRIBUTED,
+    X_H1,
+    X_H2,
+    X_KIND,
+    X_METRIC_START,
+    X_METRIC_STOP,
+    X_MONOTONIC,
+    X_PART,
+    X_POINT_START,
+    X_POINT_STOP,
+    X_QUANTILE,
+    X_RESOURCE,
+    X_SCOPE,
+    X_TEMPORALITY,
+)
+from fleetpulse.ingest._decode_wire import ERROR_AT, ERRORS, GROW, I64Array
+from fleetpulse.ingest._otlp import OtlpError, length_field, read_fields
 
 NS_PER_MS = 1_000_000
+INT64_MAX = 2**63 - 1
 UNSPECIFIED_TEMPORALITY = "unspecified_temporality"
+
+_COUNTERS = REASON + len(REASONS)
+_METRICS, _DATA = 2, frozenset({5, 7, 9, 10, 11})
+_POINTS: dict[int, type[Message]] = {
+    Kind.GAUGE: NumberDataPoint,
+    Kind.SUM: NumberDataPoint,
+    Kind.HISTOGRAM: HistogramDataPoint,
+    Kind.EXPONENTIAL_HISTOGRAM: ExponentialHistogramDataPoint,
+    Kind.SUMMARY: SummaryDataPoint,
+}
 
 
 @dataclass
@@ -60,7 +113,7 @@ class Decoder:
     """Decodes requests in the order of their records and keeps the series table of one shard.
 
     identity: resource attributes that may name the node, the first present wins. pool_by: resource attributes that
-    together name its pool. A series enters the table with its first sound point.
+    together name its pool. A series enters the table with its first sound point. Not for use by two threads at once.
     """
 
     def __init__(
@@ -77,81 +130,190 @@ class Decoder:
         self._table = table
         table.series_per_node = series_per_node
         table.nodes_per_shard = nodes_per_shard
-        self._identity = tuple(identity)
-        self._default_cluster = default_cluster
-        self._pool_by = tuple(pool_by)
         self._max_skew_ns = max_skew_ns
         self._aliases = load_aliases()
+        self._blobs = KnownBlobs(identity, default_cluster, pool_by)
+        self._known = KnownSeries()
+        self._output = Output()
+        self._state = new_state()
+        self._overflow: set[int] = set()
+        self._pooled: dict[int, tuple[str, ...]] = {}
 
     def decode(self, request: bytes, record_ms: int) -> Decoded:
         """record_ms: the Kafka record's timestamp, against which a sample is in the future.
 
         Raises OtlpError for bytes that are no metrics request; then nothing of it is used.
         """
-        message = parse_request(request)
-        rows = Rows()
-        decoded = Decoded(rows.points())
-        walk = PointWalk(rows, decoded.refused, record_ms * NS_PER_MS + self._max_skew_ns)
-        for entry in message.resource_metrics:
-            texts = plain_texts(entry.resource.attributes)
-            node = node_of(texts, self._identity, self._default_cluster)
-            if node is None:
-                decoded.unattributed += 1
-                continue
-            self._resource(node, entry, walk, decoded)
-            index = self._table.node_by_id.get(node)
-            if index is not None:
-                self._table.name_pool(index, [texts.get(name, "") for name in self._pool_by])
-        decoded.points = rows.points()
+        if not request:
+            raise OtlpError("empty", "the record has no value")
+        horizon_ns = min(max(record_ms * NS_PER_MS + self._max_skew_ns, 0), INT64_MAX)
+        request = self._scan(request, horizon_ns)
+        counters: list[int] = self._state[:_COUNTERS].tolist()
+        if counters[RESOURCE_METRICS] == 0:
+            raise OtlpError("not_metrics", "the bytes hold no resource metrics", 0)
+        decoded = Decoded(NO_POINTS, unattributed=counters[UNATTRIBUTED])
+        if any(counters[REASON:]):
+            decoded.refused.update({name: n for name, n in zip(REASONS, counters[REASON:], strict=True) if n})
+        resolved = self._resolve(request, counters[MISSES], decoded) if counters[MISSES] else None
+        decoded.points = self._output.points(counters, resolved)
+        if self._overflow:
+            self._count_overflow(decoded)
+        self._name_pools(counters[RESOURCES])
+        for row in self._output.rejected[: counters[REJECTED]].tolist() if counters[REJECTED] else ():
+            decoded.rejected.append((UNSPECIFIED_TEMPORALITY, _request_of(request, row)))
+        if self._output.is_oversized:
+            self._output = Output()
         return decoded
 
     def forget(self, indexes: Iterable[int]) -> None:
         """Remove series that the state has forgotten, and nodes left without any."""
-        self._table.forget(indexes)
+        series = list(indexes)
+        self._known.forget(series)
+        self._overflow.difference_update(series)
+        for node_index in self._table.forget(series):
+            self._pooled.pop(node_index, None)
 
-    def _resource(self, node: NodeId, entry: ResourceMetrics, walk: PointWalk, decoded: Decoded) -> None:
-        resource = sorted_attributes(entry.resource.attributes)
-        for scope in entry.scope_metrics:
-            text = scope_text(scope.scope)
-            for metric in scope.metrics:
-                head = metric_head(metric)
-                if head is None:
-                    decoded.refused["no_data"] += 1
-                    continue
-                points = getattr(metric, metric.WhichOneof("data") or "").data_points
-                if head.needs_temporality:
-                    if points:
-                        decoded.refused["no_temporality"] += len(points)
-                        decoded.rejected.append((UNSPECIFIED_TEMPORALITY, _request_of(entry, scope, metric)))
-                    continue
-                walk.walk(head, points, partial(self._enter, decoded, node, resource, text))
+    def _scan(self, request: bytes, horizon_ns: int) -> bytes:
+        """Fill output and state. Returns the request whose bytes they refer to, which may be another one in form."""
+        state, out = self._state, self._output
+        raw = np.frombuffer(request, np.uint8)
+        fresh = False
+        while True:
+            state[:_COUNTERS] = 0
+            code = scan(
+                raw,
+                horizon_ns,
+                state,
+                self._blobs.table,
+                self._known.table,
+                self._known.keys,
+                out.numbers,
+                out.histograms,
+                out.exponentials,
+                out.ragged,
+                out.misses,
+                out.new_blobs,
+                out.rejected,
+                out.resources,
+            )
+            if code == GROW:
+                out.grow(state)
+            elif code < 0:
+                reason, text = ERRORS[code]
+                raise OtlpError(reason, text, int(state[ERROR_AT]))
+            elif state[NEW_BLOBS]:
+                # Dropping all is for the first round only: what the request has must stay until it is read.
+                if not fresh and len(self._blobs) > max(BLOBS_KEPT, 2 * len(self._table.series_by_key)):
+                    self._blobs.clear()
+                else:
+                    self._blobs.learn(request, out.new_blobs[: state[NEW_BLOBS]])
+                fresh = True
+            elif state[IRREGULAR]:
+                request = _regular(request)
+                raw = np.frombuffer(request, np.uint8)
+            else:
+                return request
 
-    def _enter(
-        self,
-        decoded: Decoded,
-        node: NodeId,
-        resource: Attributes,
-        scope: str,
-        head: MetricHead,
-        attributes: Attributes,
-    ) -> int | None:
-        identity = series_identity(node, resource, scope, head, attributes)
-        index = self._table.series_by_key.get(identity.key)
-        if index is None:
-            reason = self._table.refusal(node)
+    def _resolve(self, request: bytes, count: int, decoded: Decoded) -> I64Array:
+        """By miss, the series it is; -1 where a limit leaves no room for it."""
+        resolved = np.empty(count, np.int64)
+        heads: dict[int, MetricHead] = {}
+        seen: dict[tuple[int, int], int] = {}
+        for i, row in enumerate(self._output.misses[:count].tolist()):
+            key = (row[X_H1], row[X_H2])
+            series = seen.get(key)
+            if series is None:
+                series = self._series(request, row, heads, decoded)
+                if series >= 0:
+                    seen[key] = series
+            resolved[i] = series
+        hashes = [(h1, h2, series) for (h1, h2), series in seen.items()]
+        self._known.learn(hashes, len(self._table.series_by_key), len(self._table.series))
+        return resolved
+
+    def _series(self, request: bytes, row: list[int], heads: dict[int, MetricHead], decoded: Decoded) -> int:
+        resource = self._blobs.resources[row[X_RESOURCE]]
+        assert resource.node is not None
+        head = heads.get(row[X_METRIC_START])
+        if head is None:
+            head = heads[row[X_METRIC_START]] = _head_of(request, row)
+        point = _POINTS[row[X_KIND]].FromString(request[row[X_POINT_START] : row[X_POINT_STOP]])
+        attributes = sorted_attributes(point.attributes)  # type: ignore[attr-defined]
+        head, attributes = _part(row, head, attributes)
+        identity = series_identity(
+            resource.node, resource.attributes, self._blobs.scopes[row[X_SCOPE]], head, attributes
+        )
+        series = self._table.series_by_key.get(identity.key)
+        if series is None:
+            reason = self._table.refusal(resource.node)
             if reason is not None:
                 decoded.refused[reason] += 1
-                decoded.refused_by_node.setdefault(node, Counter())[reason] += 1
-                return None
-            index = self._table.add(identity, self._aliases.source(identity))
-        if is_overflow(attributes):
-            decoded.refused["cardinality_overflow"] += 1
-        return index
+                decoded.refused_by_node.setdefault(resource.node, Counter())[reason] += 1
+                return -1
+            series = self._table.add(identity, self._aliases.source(identity))
+            if is_overflow(attributes):
+                self._overflow.add(series)
+        return series
+
+    def _count_overflow(self, decoded: Decoded) -> None:
+        overflow = np.fromiter(self._overflow, np.int32, len(self._overflow))
+        points = decoded.points
+        for columns in (points.numbers, points.histograms, points.exponentials):
+            count = int(np.count_nonzero(np.isin(columns.series, overflow)))
+            if count:
+                decoded.refused["cardinality_overflow"] += count
+
+    def _name_pools(self, count: int) -> None:
+        """Let the request's resources say what pools their nodes are in; a node that has no series is not there."""
+        before = -1
+        for index in self._output.resources[:count].tolist():
+            if index == before:
+                continue
+            before = index
+            resource = self._blobs.resources[index]
+            assert resource.node is not None
+            node_index = self._table.node_by_id.get(resource.node)
+            if node_index is not None and self._pooled.get(node_index) is not resource.pool_parts:
+                self._pooled[node_index] = resource.pool_parts
+                self._table.name_pool(node_index, resource.pool_parts)
 
 
-def _request_of(entry: ResourceMetrics, scope: ScopeMetrics, metric: Metric) -> bytes:
-    """A request with one metric only, under its resource and scope."""
-    request = ExportMetricsServiceRequest()
-    copy = request.resource_metrics.add(resource=entry.resource, schema_url=entry.schema_url)
-    copy.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url, metrics=[metric])
-    return request.SerializeToString()
+def _part(row: list[int], head: MetricHead, attributes: Attributes) -> tuple[MetricHead, Attributes]:
+    """Head and attributes of the series meant: the metric's own, or one of those that a summary is split into."""
+    if row[X_KIND] != Kind.SUMMARY:
+        return head, attributes
+    count, total, quantile = summary_heads(head)
+    if row[X_PART] == PART_COUNT:
+        return count, attributes
+    if row[X_PART] == PART_SUM:
+        return total, attributes
+    assert row[X_PART] == PART_QUANTILE
+    return quantile, with_quantile(attributes, float(np.int64(row[X_QUANTILE]).view(np.float64)))
+
+
+def _head_of(request: bytes, row: list[int]) -> MetricHead:
+    """A metric's head, from the fields beside its data, which may be long."""
+    fields = read_fields(request, row[X_METRIC_START], row[X_METRIC_STOP])
+    metric = Metric.FromString(b"".join(request[each.start : each.stop] for each in fields if each.number not in _DATA))
+    return make_head(metric.name, metric.unit, Kind(row[X_KIND]), row[X_TEMPORALITY], bool(row[X_MONOTONIC]))
+
+
+def _request_of(request: bytes, row: list[int]) -> bytes:
+    """A request with one metric only, and all that is said above it."""
+
+    def beside_metrics(start: int, stop: int) -> bytes:
+        fields = read_fields(request, start, stop)
+        return b"".join(request[each.start : each.stop] for each in fields if each.number != _METRICS)
+
+    metric = length_field(_METRICS, request[row[J_METRIC_START] : row[J_METRIC_STOP]])
+    scope = beside_metrics(row[J_SCOPE_START], row[J_SCOPE_STOP]) + metric
+    resource = beside_metrics(row[J_RESOURCE_METRICS_START], row[J_RESOURCE_METRICS_STOP])
+    return length_field(1, resource + length_field(_METRICS, scope))
+
+
+def _regular(request: bytes) -> bytes:
+    """The same request with every message in one piece: protobuf merges one that comes in several."""
+    try:
+        return ExportMetricsServiceRequest.FromString(request).SerializeToString()
+    except DecodeError as error:
+        raise OtlpError("protobuf", str(error)) from None

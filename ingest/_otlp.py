@@ -68,7 +68,10 @@ def read_fields(raw: bytes, start: int, stop: int) -> Iterator[Field]:
         if number == 0 or tag >> 32 or body - head > 5:
             raise OtlpError("field_number", f"field number {number} is outside 1 to 536870911", head)
         if wire == LENGTH:
-            size, body = read_varint(raw, body, stop)
+            size_at = body
+            size, body = read_varint(raw, size_at, stop)
+            if body - size_at > 5:
+                raise OtlpError("varint", "a length has more than five bytes", size_at)
             at = body + size
         elif wire == VARINT:
             at = read_varint(raw, body, stop)[1]

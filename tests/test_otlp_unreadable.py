@@ -78,7 +78,7 @@ UNREADABLE: dict[str, tuple[Callable[[], bytes], set[str]]] = {
     "a group": (lambda: GOOD + b"\x7b\x7c", {"group"}),
     "a group inside a metric": (_group_inside, {"group"}),
     "a varint of eleven bytes": (lambda: GOOD + b"\x78" + b"\xff" * 10 + b"\x01", {"varint"}),
-    "traces": (_traces, {"wire_type", "group", "truncated"}),
+    "traces": (_traces, {"wire_type", "group", "truncated", "utf8"}),
     "logs": (_logs, {"wire_type"}),
     "resource metrics of another wire type": (lambda: b"\x09" + bytes(8), {"wire_type"}),
     "a time of another wire type": (

@@ -1,0 +1,189 @@
+"""The arrays a scan writes into, kept from request to request, and their contents as points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetpulse.features._points import BoolArray, ExponentialPoints, HistogramPoints, NumberPoints, Points
+from fleetpulse.ingest._decode_table import (
+    B_COLUMNS,
+    E_NEGATIVE_AT,
+    E_NEGATIVE_OFFSET,
+    E_POSITIVE_AT,
+    E_POSITIVE_OFFSET,
+    E_ROWS,
+    E_SCALE,
+    E_THRESHOLD,
+    E_ZERO,
+    EXPONENTIALS,
+    G_BOUNDS,
+    G_COUNTS,
+    G_NEGATIVE,
+    G_POSITIVE,
+    G_ROWS,
+    H_BOUND_AT,
+    H_COUNT,
+    H_COUNT_AT,
+    H_HIGH,
+    H_LOW,
+    H_ROWS,
+    H_SERIES,
+    H_START,
+    H_TIME,
+    H_TOTAL,
+    HISTOGRAMS,
+    J_COLUMNS,
+    MISSES,
+    N_ROWS,
+    N_SERIES,
+    NEW_BLOBS,
+    NUMBERS,
+    REJECTED,
+    RESOURCES,
+    X_COLUMNS,
+)
+from fleetpulse.ingest._decode_wire import I64Array
+
+KEPT_BYTES_MAX = 64_000_000
+"""Arrays that a single huge request has made larger than this together are given back after it."""
+
+
+class Output:
+    """numbers, histograms, exponentials, ragged: by row, then point. misses, new_blobs, rejected: by entry, then
+    column. resources: (n,). All int64; rows and columns are named in _decode_table."""
+
+    def __init__(self) -> None:
+        self.numbers = np.empty((N_ROWS, 1_024), np.int64)
+        self.histograms = np.empty((H_ROWS, 128), np.int64)
+        self.exponentials = np.empty((E_ROWS, 128), np.int64)
+        self.ragged = np.empty((G_ROWS, 2_048), np.int64)
+        self.misses = np.empty((256, X_COLUMNS), np.int64)
+        self.new_blobs = np.empty((64, B_COLUMNS), np.int64)
+        self.rejected = np.empty((64, J_COLUMNS), np.int64)
+        self.resources = np.empty(64, np.int64)
+        self.is_oversized = False
+
+    def grow(self, state: I64Array) -> None:
+        """Make the array longer that the scan has found too short; the counters in state tell which."""
+        if state[NUMBERS] == self.numbers.shape[1]:
+            self.numbers = np.empty((N_ROWS, 4 * self.numbers.shape[1]), np.int64)
+        elif state[HISTOGRAMS] == self.histograms.shape[1]:
+            self.histograms = np.empty((H_ROWS, 4 * self.histograms.shape[1]), np.int64)
+        elif state[EXPONENTIALS] == self.exponentials.shape[1]:
+            self.exponentials = np.empty((E_ROWS, 4 * self.exponentials.shape[1]), np.int64)
+        elif state[MISSES] == self.misses.shape[0]:
+            self.misses = np.empty((4 * self.misses.shape[0], X_COLUMNS), np.int64)
+        elif state[NEW_BLOBS] == self.new_blobs.shape[0]:
+            self.new_blobs = np.empty((4 * self.new_blobs.shape[0], B_COLUMNS), np.int64)
+        elif state[REJECTED] == self.rejected.shape[0]:
+            self.rejected = np.empty((4 * self.rejected.shape[0], J_COLUMNS), np.int64)
+        elif state[RESOURCES] == self.resources.shape[0]:
+            self.resources = np.empty(4 * self.resources.shape[0], np.int64)
+        else:
+            self.ragged = np.empty((G_ROWS, 4 * self.ragged.shape[1]), np.int64)
+        arrays = (self.numbers, self.histograms, self.exponentials, self.ragged, self.misses, self.new_blobs)
+        self.is_oversized = sum(array.nbytes for array in arrays) > KEPT_BYTES_MAX
+
+    def points(self, counters: list[int], resolved: I64Array | None) -> Points:
+        """Copies of what the scan has put out. counters: the state's first entries.
+
+        resolved: by miss, its series or -1 for one that was refused, whose points are left out. None: no misses.
+        """
+        numbers = self.numbers[:, : counters[NUMBERS]]
+        histograms, exponentials = (
+            self.histograms[:, : counters[HISTOGRAMS]],
+            self.exponentials[:, : counters[EXPONENTIALS]],
+        )
+        if resolved is not None:
+            for columns in (numbers, histograms, exponentials):
+                _resolve(columns[0], resolved)
+            numbers = numbers[:, numbers[N_SERIES] >= 0]
+        return Points(
+            _numbers(numbers),
+            self._histograms(histograms) if counters[HISTOGRAMS] else NO_HISTOGRAMS,
+            self._exponentials(exponentials) if counters[EXPONENTIALS] else NO_EXPONENTIALS,
+        )
+
+    def _histograms(self, heads: I64Array) -> HistogramPoints:
+        kept = heads[H_SERIES] >= 0
+        count_at, counts = _ragged(self.ragged[G_COUNTS], heads[H_COUNT_AT], kept)
+        bound_at, bounds = _ragged(self.ragged[G_BOUNDS], heads[H_BOUND_AT], kept)
+        heads = heads[:, kept]
+        return HistogramPoints(
+            series=heads[H_SERIES].astype(np.int32),
+            time_ns=heads[H_TIME].copy(),
+            start_ns=heads[H_START].copy(),
+            count=heads[H_COUNT].copy(),
+            total=heads[H_TOTAL].copy().view(np.float64),
+            low=heads[H_LOW].copy().view(np.float64),
+            high=heads[H_HIGH].copy().view(np.float64),
+            count_at=count_at,
+            counts=counts,
+            bound_at=bound_at,
+            bounds=bounds.view(np.float64),
+        )
+
+    def _exponentials(self, heads: I64Array) -> ExponentialPoints:
+        kept = heads[H_SERIES] >= 0
+        positive_at, positive = _ragged(self.ragged[G_POSITIVE], heads[E_POSITIVE_AT], kept)
+        negative_at, negative = _ragged(self.ragged[G_NEGATIVE], heads[E_NEGATIVE_AT], kept)
+        heads = heads[:, kept]
+        return ExponentialPoints(
+            series=heads[H_SERIES].astype(np.int32),
+            time_ns=heads[H_TIME].copy(),
+            start_ns=heads[H_START].copy(),
+            count=heads[H_COUNT].copy(),
+            total=heads[H_TOTAL].copy().view(np.float64),
+            low=heads[H_LOW].copy().view(np.float64),
+            high=heads[H_HIGH].copy().view(np.float64),
+            scale=heads[E_SCALE].astype(np.int32),
+            zero_count=heads[E_ZERO].copy(),
+            zero_threshold=heads[E_THRESHOLD].copy().view(np.float64),
+            positive_offset=heads[E_POSITIVE_OFFSET].astype(np.int32),
+            positive_at=positive_at,
+            positive=positive,
+            negative_offset=heads[E_NEGATIVE_OFFSET].astype(np.int32),
+            negative_at=negative_at,
+            negative=negative,
+        )
+
+
+def _resolve(series: I64Array, resolved: I64Array) -> None:
+    """Put the series in place of -1 - miss."""
+    missed = series < 0
+    series[missed] = resolved[-1 - series[missed]]
+
+
+def _numbers(columns: I64Array) -> NumberPoints:
+    series, time_ns, start_ns, value, integer, is_int = columns.copy()
+    return NumberPoints(
+        series.astype(np.int32), time_ns, start_ns, value.view(np.float64), integer, is_int.astype(np.bool_)
+    )
+
+
+def _ragged(pool: I64Array, ends: I64Array, kept: BoolArray) -> tuple[I64Array, I64Array]:
+    """(places, values) of the kept points' runs. Run i of pool is what lies between ends[i - 1] and ends[i]."""
+    sizes = np.diff(ends, prepend=0)
+    values = pool[: ends[-1]] if kept.all() else pool[: ends[-1]][np.repeat(kept, sizes)]
+    places = np.zeros(np.count_nonzero(kept) + 1, np.int64)
+    np.cumsum(sizes[kept], out=places[1:])
+    return places, values.copy()
+
+
+def _frozen(points: HistogramPoints | ExponentialPoints) -> None:
+    for name in points.__slots__:
+        getattr(points, name).setflags(write=False)
+
+
+def _none() -> tuple[HistogramPoints, ExponentialPoints]:
+    output = Output()
+    heads = np.zeros((max(H_ROWS, E_ROWS), 1), np.int64)
+    heads[H_SERIES] = -1
+    return output._histograms(heads), output._exponentials(heads)
+
+
+NO_HISTOGRAMS, NO_EXPONENTIALS = _none()
+"""What most requests have of these: nothing. Shared, and not to be written to."""
+_frozen(NO_HISTOGRAMS)
+_frozen(NO_EXPONENTIALS)
+NO_POINTS = Points(_numbers(np.empty((N_ROWS, 0), np.int64)), NO_HISTOGRAMS, NO_EXPONENTIALS)
