@@ -26,7 +26,14 @@ from fleetpulse.compression._bits import (
 )
 
 PACKED, RICE, ELIAS = 0, 1, 2
-"""Codes of the rest: a fixed width above a base; Rice with parameter k; bit length in unary after the k low bits."""
+"""Codes of the rest: a fixed width above a base; Rice; the bit length in unary, then the bits (Elias gamma)."""
+APART = 4
+"""Added to a code: every value has a bit before it that is 0 for a zero, which then needs no more."""
+CODE_BITS = 3
+PARAMETER_BITS = 6
+
+Plan = tuple[int, int, int, int, int]
+"""How a run is written: order, factor, code, the code's parameter, and the bits that all of it takes."""
 
 RICE_ONES_MAX = 32
 """A Rice quotient of this or more is written as that many ones and the whole value in 64 bits."""
@@ -137,52 +144,120 @@ def rest_of(steps: I64Array, order: int, rest: I64Array) -> int:
 
 @njit(cache=True)
 def choose_code(rest: I64Array) -> tuple[int, int, int]:
-    """(code, parameter, bits): the shortest code of the rest, its parameter's bits included. Ties: the lower code."""
-    n = len(rest)
-    lowest = rest[0] if n else 0
-    highest = lowest
-    total = 0.0
-    lengths = np.zeros(65, np.int64)
-    for i in range(n):
-        value = rest[i]
-        lowest = min(lowest, value)
-        highest = max(highest, value)
-        z = zigzag(value)
-        total += np.float64(z)
-        lengths[bit_length(z)] += 1
-    width = bit_length(np.uint64(highest - lowest))
-    code, parameter = PACKED, width
-    best = number_bits(zigzag(lowest)) + 7 + n * width
+    """(code, parameter, bits): the shortest code of the rest, parameters included.
 
-    guess = bit_length(np.uint64(min(total / max(n, 1), 2.0**62)))
-    for k in range(max(guess - 2, 0), min(guess + 1, 62) + 1):
-        bits = 6 + n * (k + 1)
-        for i in range(n):
-            quotient = zigzag(rest[i]) >> np.uint64(k)
-            bits += RICE_ONES_MAX + 64 - (k + 1) if quotient >= np.uint64(RICE_ONES_MAX) else signed(quotient)
-        if bits < best:
-            code, parameter, best = RICE, k, bits
-    for k in range(63):
-        bits = 6 + n * k
-        for length in range(65):
-            over = length - k
-            bits += lengths[length] * (2 * over if over > 0 else 1)
-        if bits < best:
-            code, parameter, best = ELIAS, k, bits
+    Rice's parameter is estimated from the mean, the others' is the best there is. Ties: the one tried first.
+    """
+    n = len(rest)
+    lowest, highest, lowest_apart, highest_apart = bounds_of(rest)
+    lengths = np.zeros(65, np.int64)
+    lengths_apart = np.zeros(65, np.int64)
+    total = 0.0
+    zeros = 0
+    for value in rest:
+        z = zigzag(value)
+        lengths[bit_length(z)] += 1
+        if z == ZERO:
+            zeros += 1
+        else:
+            total += np.float64(z)
+            lengths_apart[bit_length(z - ONE)] += 1
+    width = bit_length(np.uint64(highest - lowest))
+    code, parameter, best = PACKED, width, number_bits(zigzag(lowest)) + 7 + n * width
+    k, bits = best_elias(lengths, n)
+    if bits < best:
+        code, parameter, best = ELIAS, k, bits
+    k, bits = best_rice(rest, total, n, False, best)
+    if bits < best:
+        code, parameter, best = RICE, k, bits
+    if zeros == 0:
+        return code, parameter, best
+    left = n - zeros
+    width = bit_length(np.uint64(highest_apart - lowest_apart))
+    bits = n + number_bits(zigzag(lowest_apart)) + 7 + left * width
+    if bits < best:
+        code, parameter, best = APART | PACKED, width, bits
+    k, bits = best_elias(lengths_apart, left)
+    if n + bits < best:
+        code, parameter, best = APART | ELIAS, k, n + bits
+    k, bits = best_rice(rest, total - left, left, True, best - n)
+    if n + bits < best:
+        code, parameter, best = APART | RICE, k, n + bits
     return code, parameter, best
 
 
 @njit(cache=True)
-def plan_run(run: I64Array, steps: I64Array, rest: I64Array) -> tuple[int, int, int, int, int]:
-    """(order, factor, code, parameter, bits) of the shortest form; bits counts everything.
+def bounds_of(rest: I64Array) -> tuple[int, int, int, int]:
+    """(lowest, highest) of all values and of those that are not zero; (0, 0) of none."""
+    lowest, highest, lowest_apart, highest_apart = 0, 0, 0, 0
+    some, some_apart = False, False
+    for value in rest:
+        if not some:
+            lowest, highest, some = value, value, True
+        lowest, highest = min(lowest, value), max(highest, value)
+        if value != 0:
+            if not some_apart:
+                lowest_apart, highest_apart, some_apart = value, value, True
+            lowest_apart, highest_apart = min(lowest_apart, value), max(highest_apart, value)
+    return lowest, highest, lowest_apart, highest_apart
 
-    steps and rest are at least as long as run. steps holds the scaled steps afterwards, as put_run needs them.
+
+@njit(cache=True)
+def best_elias(lengths: I64Array, n: int) -> tuple[int, int]:
+    """(k, bits with the parameter) of the shortest ELIAS code; lengths[b] values have b significant bits."""
+    longer = n - lengths[0]
+    bits = lengths[0]
+    for length in range(1, 65):
+        bits += 2 * length * lengths[length]
+    k, best = 0, bits
+    for candidate in range(1, 63):
+        # One low bit more for all; two less of the length for those that are longer, one less for those that fit now.
+        longer -= lengths[candidate]
+        bits += n - 2 * longer - lengths[candidate]
+        if bits < best:
+            k, best = candidate, bits
+    return k, best + PARAMETER_BITS
+
+
+@njit(cache=True)
+def best_rice(rest: I64Array, total: float, n: int, apart: bool, enough: int) -> tuple[int, int]:
+    """(k, bits with the parameter) of a good Rice code of the n values, total their sum as unsigned numbers.
+
+    With apart, zeros are left out and the others are one less. When it cannot be shorter than `enough`, bits may be
+    anything that is not.
     """
+    if n == 0:
+        return 0, PARAMETER_BITS
+    guess = bit_length(np.uint64(min(0.69 * total / n, 2.0**61)))
+    k, best = 0, enough
+    for candidate in range(max(guess - 1, 0), guess + 1):
+        bits = PARAMETER_BITS + n * (candidate + 1)
+        if bits >= best:
+            continue
+        for value in rest:
+            z = zigzag(value)
+            if apart:
+                if z == ZERO:
+                    continue
+                z -= ONE
+            over = z >> np.uint64(candidate)
+            if over >= np.uint64(RICE_ONES_MAX):
+                bits += RICE_ONES_MAX + 64 - (candidate + 1)
+            else:
+                bits += signed(over)
+        if bits < best:
+            k, best = candidate, bits
+    return k, best
+
+
+@njit(cache=True)
+def plan_run(run: I64Array, steps: I64Array, rest: I64Array) -> Plan:
+    """The shortest form of the run. steps and rest are scratch, at least as long as run."""
     n = len(run)
     if n <= 1:
         return 1, 1, PACKED, 0, number_bits(zigzag(run[0])) if n else 0
     factor = steps_of(run, steps)
-    head = number_bits(zigzag(run[0])) + 5 + (number_bits(np.uint64(factor)) if factor != 1 else 0)
+    head = number_bits(zigzag(run[0])) + 2 + 1 + CODE_BITS + (number_bits(np.uint64(factor)) if factor != 1 else 0)
     best_order, best_code, best_parameter, best = -1, 0, 0, 0
     for order in (1, 0, 2):
         left = rest[: rest_of(steps[: n - 1], order, rest)]
@@ -196,24 +271,16 @@ def plan_run(run: I64Array, steps: I64Array, rest: I64Array) -> tuple[int, int, 
 
 
 @njit(cache=True)
-def put_run(
-    words: U64Array,
-    at: int,
-    run: I64Array,
-    order: int,
-    factor: int,
-    code: int,
-    parameter: int,
-    steps: I64Array,
-    rest: I64Array,
-) -> int:
-    """Append the run as plan_run chose, with the steps it left; the run's length is not written."""
+def put_run(words: U64Array, at: int, run: I64Array, plan: Plan, steps: I64Array, rest: I64Array) -> int:
+    """Append the run in the planned form; its length is not written. steps and rest are scratch as for plan_run."""
+    order, factor, code, parameter, _ = plan
     n = len(run)
     if n == 0:
         return at
     at = put_number(words, at, zigzag(run[0]))
     if n == 1:
         return at
+    steps_of(run, steps)
     at = put(words, at, np.uint64(order), 2)
     at = put(words, at, np.uint64(1 if factor != 1 else 0), 1)
     if factor != 1:
@@ -221,38 +288,76 @@ def put_run(
     if order == 2:
         at = put_number(words, at, zigzag(steps[0]))
     left = rest[: rest_of(steps[: n - 1], order, rest)]
-    at = put(words, at, np.uint64(code), 2)
-    if code == PACKED:
-        lowest = left[0] if len(left) else 0
-        for value in left:
-            lowest = min(lowest, value)
-        at = put_number(words, at, zigzag(lowest))
+    apart = code >= APART
+    kind = code & ~APART
+    at = put(words, at, np.uint64(code), CODE_BITS)
+    if kind == PACKED:
+        lowest, _, lowest_apart, _ = bounds_of(left)
+        base = lowest_apart if apart else lowest
+        at = put_number(words, at, zigzag(base))
         at = put(words, at, np.uint64(parameter), 7)
         for value in left:
-            at = put(words, at, np.uint64(value - lowest), parameter)
+            if apart:
+                at = put(words, at, np.uint64(value != 0), 1)
+                if value == 0:
+                    continue
+            at = put(words, at, np.uint64(value - base), parameter)
         return at
-    at = put(words, at, np.uint64(parameter), 6)
-    low_bits = (ONE << np.uint64(parameter)) - ONE
+    at = put(words, at, np.uint64(parameter), PARAMETER_BITS)
     for value in left:
         z = zigzag(value)
-        over = z >> np.uint64(parameter)
-        if code == RICE:
-            if over >= np.uint64(RICE_ONES_MAX):
-                at = put(words, at, ALL_ONES >> np.uint64(64 - RICE_ONES_MAX), RICE_ONES_MAX)
-                at = put(words, at, z, 64)
+        if apart:
+            at = put(words, at, np.uint64(value != 0), 1)
+            if value == 0:
                 continue
-            ones = signed(over)
-            at = put(words, at, (ONE << np.uint64(ones + 1)) - np.uint64(2), ones + 1)
-        else:
-            ones = bit_length(over)
-            if ones == 64:
-                at = put(words, at, ALL_ONES, 64) + 1
-            else:
-                at = put(words, at, (ONE << np.uint64(ones)) - ONE, ones) + 1
-            if ones > 1:
-                at = put(words, at, over ^ (ONE << np.uint64(ones - 1)), ones - 1)
-        at = put(words, at, z & low_bits, parameter)
+            z -= ONE
+        at = put_rice(words, at, z, parameter) if kind == RICE else put_elias(words, at, z, parameter)
     return at
+
+
+@njit(cache=True)
+def put_rice(words: U64Array, at: int, value: np.uint64, k: int) -> int:
+    """The value without its k low bits as so many ones and a zero, then the low bits."""
+    over = value >> np.uint64(k)
+    if over >= np.uint64(RICE_ONES_MAX):
+        at = put(words, at, ALL_ONES >> np.uint64(64 - RICE_ONES_MAX), RICE_ONES_MAX)
+        return put(words, at, value, 64)
+    ones = signed(over)
+    at = put(words, at, (ONE << np.uint64(ones + 1)) - np.uint64(2), ones + 1)
+    return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
+
+
+@njit(cache=True)
+def get_rice(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
+    ones = leading_zeros(~peek(words, at))
+    if ones >= RICE_ONES_MAX:
+        return at + RICE_ONES_MAX + 64, peek(words, at + RICE_ONES_MAX)
+    at += ones + 1
+    return at + k, (np.uint64(ones) << np.uint64(k)) | get(words, at, k)
+
+
+@njit(cache=True)
+def put_elias(words: U64Array, at: int, value: np.uint64, k: int) -> int:
+    """The bit length of the value without its k low bits as so many ones and a zero, its bits below the highest, the
+    low bits."""
+    over = value >> np.uint64(k)
+    ones = bit_length(over)
+    at = put(words, at, ALL_ONES >> np.uint64(64 - ones), ones) if ones else at
+    at += 1
+    if ones > 1:
+        at = put(words, at, over ^ (ONE << np.uint64(ones - 1)), ones - 1)
+    return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
+
+
+@njit(cache=True)
+def get_elias(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
+    ones = leading_zeros(~peek(words, at))
+    at += ones + 1
+    over = np.uint64(ones)
+    if ones > 1:
+        over = get(words, at, ones - 1) | (ONE << np.uint64(ones - 1))
+        at += ones - 1
+    return at + k, (over << np.uint64(k)) | get(words, at, k)
 
 
 @njit(cache=True)
@@ -281,45 +386,34 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
         step = unzigzag(raw)
         run[1] = run[0] + step * factor
         first = 2
-    code = signed(get(words, at, 2))
-    at += 2
-    if order > 2 or code > ELIAS:
-        return start, False
-    lowest = 0
-    width = 6
-    if code == PACKED:
+    code = signed(get(words, at, CODE_BITS))
+    at += CODE_BITS
+    apart = code >= APART
+    kind = code & ~APART
+    base = 0
+    width = PARAMETER_BITS
+    if kind == PACKED:
         at, raw = get_number(words, at)
-        lowest = unzigzag(raw)
+        base = unzigzag(raw)
         width = 7
     k = signed(get(words, at, width))
     at += width
-    if k > 64 or (code != PACKED and k > 62):
+    if order > 2 or kind > ELIAS or k > (64 if kind == PACKED else 62):
         return start, False
     for i in range(first, n):
         if at > end:
             return at, False
-        if code == PACKED:
-            value = signed(get(words, at, k)) + lowest
-            at += k
+        value = 0
+        if apart and get(words, at, 1) == ZERO:
+            at += 1
         else:
-            ones = leading_zeros(~peek(words, at))
-            if code == RICE:
-                if ones >= RICE_ONES_MAX:
-                    z = peek(words, at + RICE_ONES_MAX)
-                    at += RICE_ONES_MAX + 64
-                else:
-                    at += ones + 1
-                    z = (np.uint64(ones) << np.uint64(k)) | get(words, at, k)
-                    at += k
-            else:
-                at += ones + 1
-                over = np.uint64(ones)
-                if ones > 1:
-                    over = get(words, at, ones - 1) | (ONE << np.uint64(ones - 1))
-                    at += ones - 1
-                z = (over << np.uint64(k)) | get(words, at, k)
+            at += apart
+            if kind == PACKED:
+                value = signed(get(words, at, k)) + base
                 at += k
-            value = unzigzag(z)
+            else:
+                at, z = get_rice(words, at, k) if kind == RICE else get_elias(words, at, k)
+                value = unzigzag(z + ONE if apart else z)
         if order == 0:
             run[i] = run[0] + value * factor
         elif order == 1:

@@ -80,8 +80,8 @@ def put_times(words: U64Array, at: int, times: I64Array, origin: int, mask: Bool
     shifted = times - origin
     steps = np.empty(n + 1, np.int64)
     rest = np.empty(n + 1, np.int64)
-    order, factor, code, parameter, full = plan_run(shifted, steps, rest)
-    full += count_bits(n)
+    plan = plan_run(shifted, steps, rest)
+    full = plan[4] + count_bits(n)
     if base >= 0:
         runs = run_lengths_bits(mask)
         if count_bits(base + 1) + 1 + min(runs, len(mask)) <= full + 1:
@@ -102,7 +102,7 @@ def put_times(words: U64Array, at: int, times: I64Array, origin: int, mask: Bool
             return put_count(words, at, length)
     at = put_count(words, at, 0)
     at = put_count(words, at, n)
-    return put_run(words, at, shifted, order, factor, code, parameter, steps, rest)
+    return put_run(words, at, shifted, plan, steps, rest)
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""Columns of values in few bits: the shortest of constant, reference, integer run, decimal, XOR and raw.
+"""Columns of values in few bits: the shortest of constant, reference, integers, decimal, XOR and raw.
 
 Kernels over flat arrays: `bits` holds the values of all columns behind each other, a float64 as its bits and an int64
 in two's complement, column c at starts[c] to starts[c + 1]. Layout: FORMAT.md, "Column".
@@ -11,20 +11,38 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fleetpulse.compression._bits import (
+    ONE,
     ZERO,
     I64Array,
     U64Array,
-    bits_of_float,
     float_of_bits,
     get,
+    leading_zeros,
     peek,
     put,
     signed,
+    trailing_zeros,
     unzigzag,
     zigzag,
 )
+from fleetpulse.compression._decimals import (
+    EXPONENT_BITS,
+    EXPONENT_MAX,
+    NOT_DECIMAL,
+    POWERS,
+    decimal_bits,
+    exponent_of,
+    exponents_to_try,
+    from_decimal,
+    get_corrections,
+    put_corrections,
+    to_decimal,
+)
 from fleetpulse.compression._gorilla import NO_WINDOW, get_xor, put_xor
 from fleetpulse.compression._integers import (
+    PACKED,
+    Plan,
+    bit_length,
     count_bits,
     get_count,
     get_number,
@@ -39,103 +57,35 @@ from fleetpulse.compression._integers import (
 CONSTANT, REFERENCE, INTEGERS, DECIMAL, XOR, RAW = range(6)
 MODE_BITS = 3
 
-EXPONENT_MAX = 22
-"""Powers of ten up to this one are exact in float64."""
-POWERS = np.array([float(10**e) for e in range(EXPONENT_MAX + 1)])
-MANTISSA_MAX = float(1 << 53)
-NOT_DECIMAL = -1
-EXPONENT_BITS = 5
-PROBES = 16
-"""How many values are asked for their exponent before the column's is chosen."""
+RECENT = 8
+"""A run is compared with so many runs before it, of columns with the same times."""
 
-COLUMN_BITS_MAX = 192
+COLUMN_BITS_MAX = 64
 """More than a column takes beside 64 bits a sample: raw is always among the choices."""
 
 DONE, RAN_OUT, BAD_MODE, BAD_REFERENCE, BAD_DECIMAL, BAD_RUN, BAD_WINDOW = range(7)
 
 BoolArray = NDArray[np.bool_]
-
-
-@njit(cache=True)
-def exponent_of(bits: np.uint64, least: int) -> int:
-    """The smallest e >= least with value == m / 10**e for an integer m of at most 53 bits, bit for bit; else -1."""
-    value = float_of_bits(bits)
-    if not np.isfinite(value):
-        return NOT_DECIMAL
-    for e in range(least, EXPONENT_MAX + 1):
-        scaled = np.rint(value * POWERS[e])
-        if abs(scaled) > MANTISSA_MAX:
-            return NOT_DECIMAL
-        if decimal_bits(int(scaled), e) == bits:
-            return e
-    return NOT_DECIMAL
-
-
-@njit(cache=True)
-def decimal_bits(mantissa: int, exponent: int) -> np.uint64:
-    """The bits of mantissa / 10**exponent, rounded once as IEEE 754 says."""
-    return bits_of_float(np.float64(mantissa) / POWERS[exponent])
-
-
-@njit(cache=True)
-def common_exponent(bits: U64Array) -> int:
-    """The exponent that suits a sample of the values; -1 when less than three quarters of those are decimal."""
-    n = len(bits)
-    probes = min(n, PROBES)
-    exponent, strange = 0, 0
-    for i in range(probes):
-        at = i * n // probes
-        found = exponent_of(bits[at], exponent)
-        if found == NOT_DECIMAL:
-            found = exponent_of(bits[at], 0)
-        if found == NOT_DECIMAL:
-            strange += 1
-        exponent = max(exponent, found)
-    return NOT_DECIMAL if 4 * strange > probes else exponent
-
-
-@njit(cache=True)
-def to_decimal(bits: U64Array, exponent: int, run: I64Array, odd: I64Array) -> int:
-    """Write the mantissas into run and the places of values that do not come back exactly into odd.
-
-    Returns how many are odd. At such a place the run repeats the mantissa before it (0 at the start).
-    """
-    count = 0
-    before = 0
-    for i in range(len(bits)):
-        scaled = np.rint(float_of_bits(bits[i]) * POWERS[exponent])
-        fits = abs(scaled) <= MANTISSA_MAX  # False for NaN
-        mantissa = int(scaled) if fits else 0
-        if fits and decimal_bits(mantissa, exponent) == bits[i]:
-            before = mantissa
-        else:
-            odd[count] = i
-            count += 1
-        run[i] = before
-    return count
-
-
-@njit(cache=True)
-def odd_bits(odd: I64Array, count: int) -> int:
-    """What the places and values of the exceptions take, their number included."""
-    total = count_bits(count) + 64 * count
-    before = -1
-    for i in range(count):
-        total += count_bits(odd[i] - before - 1)
-        before = odd[i]
-    return total
+Choice = tuple[int, int, int, Plan]
+"""A run as it is written: bits, how many columns back the one lies that it is taken against (0 for none), the sign
+that one is added with (1 or -1), and the form of the remaining run."""
 
 
 @njit(cache=True)
 def xor_column_bits(bits: U64Array) -> int:
-    """What the column takes in mode XOR beside the mode."""
+    """What the column takes in mode XOR."""
     total = 64
-    leading, trailing = NO_WINDOW, 0
-    scratch = np.empty(3, np.uint64)
+    leading, trailing = 64, 64
     for i in range(1, len(bits)):
-        scratch[:] = ZERO
-        taken, leading, trailing = put_xor(scratch, 0, bits[i] ^ bits[i - 1], leading, trailing)
-        total += taken
+        change = bits[i] ^ bits[i - 1]
+        total += 1
+        if change != ZERO:
+            above, below = min(leading_zeros(change), 31), trailing_zeros(change)
+            total += 1
+            if above < leading or below < trailing:
+                leading, trailing = above, below
+                total += 11
+            total += 64 - leading - trailing
     return total
 
 
@@ -144,7 +94,7 @@ def single_bits(bits: np.uint64, is_int: bool) -> int:
     """What put_single takes."""
     if is_int:
         return number_bits(zigzag(signed(bits)))
-    exponent = exponent_of(bits, 0)
+    exponent = exponent_of(bits)
     if exponent == NOT_DECIMAL:
         return 65
     mantissa = int(np.rint(float_of_bits(bits) * POWERS[exponent]))
@@ -158,7 +108,7 @@ def put_single(words: U64Array, at: int, bits: np.uint64, is_int: bool) -> int:
         return put_number(words, at, zigzag(signed(bits)))
     if single_bits(bits, is_int) >= 65:
         return put(words, at + 1, bits, 64)
-    exponent = exponent_of(bits, 0)
+    exponent = exponent_of(bits)
     mantissa = int(np.rint(float_of_bits(bits) * POWERS[exponent]))
     at = put(words, at, np.uint64(32 | exponent), 1 + EXPONENT_BITS)
     return put_number(words, at, zigzag(mantissa))
@@ -180,78 +130,200 @@ def get_single(words: U64Array, at: int, is_int: bool) -> tuple[int, np.uint64, 
 
 
 @njit(cache=True)
-def put_columns(words: U64Array, at: int, bits: U64Array, starts: I64Array, is_int: BoolArray, back: I64Array) -> int:
-    """Append all columns. back[c] is how many columns back an equal one of the same type stands, 0 for none."""
+def steps_bits(run: I64Array, other: I64Array, sign: int) -> int:
+    """A rough measure of how much the steps of run - sign * other hold."""
+    total = 0
+    for i in range(1, len(run)):
+        total += bit_length(zigzag((run[i] - run[i - 1]) - sign * (other[i] - other[i - 1])))
+    return total
+
+
+@njit(cache=True)
+def choose_run(
+    run: I64Array, runs: I64Array, starts: I64Array, column: int, recent: I64Array, scratch: I64Array
+) -> Choice:
+    """The shortest form of the run by itself or against one of the recent columns, whose runs are in `runs`.
+
+    recent: indexes of columns of the same length, -1 for none. scratch: (3, n or more).
+    """
+    n = len(run)
+    plan = plan_run(run, scratch[0], scratch[1])
+    best: Choice = (1 + plan[4], 0, 1, plan)
+    least = steps_bits(run, run, 0)
+    against, sign = -1, 1
+    for other in recent:
+        if other >= 0:
+            theirs = runs[starts[other] : starts[other + 1]]
+            for candidate in (1, -1):
+                taken = steps_bits(run, theirs, candidate)
+                if taken < least:
+                    least, against, sign = taken, other, candidate
+    if against >= 0:
+        remaining = scratch[2][:n]
+        remaining[:] = run - sign * runs[starts[against] : starts[against + 1]]
+        plan = plan_run(remaining, scratch[0], scratch[1])
+        taken = 2 + count_bits(column - against - 1) + plan[4]
+        if taken < best[0]:
+            best = (taken, column - against, sign, plan)
+    return best
+
+
+@njit(cache=True)
+def put_choice(
+    words: U64Array, at: int, run: I64Array, runs: I64Array, start: int, choice: Choice, scratch: I64Array
+) -> int:
+    """Append the run as chosen. start: where in `runs` the column begins that it is taken against."""
+    _, back, sign, plan = choice
+    if back == 0:
+        return put_run(words, at + 1, run, plan, scratch[0], scratch[1])
+    at = put(words, at, ONE, 1)
+    at = put_count(words, at, back - 1)
+    at = put(words, at, np.uint64(sign < 0), 1)
+    remaining = scratch[2][: len(run)]
+    remaining[:] = run - sign * runs[start : start + len(run)]
+    return put_run(words, at, remaining, plan, scratch[0], scratch[1])
+
+
+@njit(cache=True)
+def get_choice(
+    words: U64Array, at: int, end: int, runs: I64Array, starts: I64Array, has_run: BoolArray, c: int
+) -> tuple[int, int]:
+    """Fill the run of column c in runs. Returns (position, fault)."""
+    run = runs[starts[c] : starts[c + 1]]
+    begin = at
+    against, sign = -1, 1
+    if get(words, at, 1) == ONE:
+        at, back = get_count(words, at + 1)
+        against = c - back - 1
+        if back < 0 or against < 0 or not has_run[against] or starts[against + 1] - starts[against] != len(run):
+            return begin, BAD_REFERENCE
+        sign = 1 - 2 * signed(get(words, at, 1))
+    at, good = get_run(words, at + 1, end, run)
+    if not good:
+        return at, BAD_RUN if at <= end else RAN_OUT
+    if against >= 0:
+        run += sign * runs[starts[against] : starts[against + 1]]
+    has_run[c] = True
+    return at, DONE
+
+
+@njit(cache=True)
+def choose_decimal(
+    column: U64Array,
+    runs: I64Array,
+    starts: I64Array,
+    c: int,
+    recent: I64Array,
+    scratch: I64Array,
+    odd: I64Array,
+) -> tuple[int, int, Choice]:
+    """(bits, exponent, form) of a float column as decimals, its mantissas left in runs; exponent -1 when it is none."""
+    plan: Plan = (1, 1, PACKED, 0, 0)
+    choice: Choice = (0, 0, 1, plan)
+    mantissas = runs[starts[c] : starts[c + 1]]
+    low, high = exponents_to_try(column)
+    if low == NOT_DECIMAL:
+        return 0, NOT_DECIMAL, choice
+    _, taken = to_decimal(column, low, mantissas, odd)
+    choice = choose_run(mantissas, runs, starts, c, recent, scratch)
+    best, exponent = EXPONENT_BITS + taken + choice[0], low
+    if high != low:
+        _, taken = to_decimal(column, high, mantissas, odd)
+        other = choose_run(mantissas, runs, starts, c, recent, scratch)
+        if EXPONENT_BITS + taken + other[0] < best:
+            return EXPONENT_BITS + taken + other[0], high, other
+        to_decimal(column, low, mantissas, odd)
+    return best, exponent, choice
+
+
+@njit(cache=True)
+def put_columns(
+    words: U64Array, at: int, bits: U64Array, starts: I64Array, is_int: BoolArray, back: I64Array, group: I64Array
+) -> int:
+    """Append all columns.
+
+    back[c] is how many columns back an equal one of the same type stands, 0 for none. Columns of one group have the
+    same times and follow each other.
+    """
     longest = 1
     for c in range(len(is_int)):
         longest = max(longest, starts[c + 1] - starts[c])
-    run = np.empty(longest, np.int64)
+    runs = np.empty(len(bits), np.int64)
+    scratch = np.empty((3, longest), np.int64)
     odd = np.empty(longest, np.int64)
-    steps = np.empty(longest, np.int64)
-    rest = np.empty(longest, np.int64)
+    recent = np.full(RECENT, -1, np.int64)
+    filled = 0
+    plan: Plan = (1, 1, PACKED, 0, 0)
     for c in range(len(is_int)):
+        if c and group[c] != group[c - 1]:
+            recent[:] = -1
         column = bits[starts[c] : starts[c + 1]]
+        run = runs[starts[c] : starts[c + 1]]
         n = len(column)
         if n == 0:
             continue
-        mode, best = RAW, 64 * n
+        mode, best, exponent = RAW, 64 * n, 0
+        choice: Choice = (0, 0, 1, plan)
         if back[c] > 0 and count_bits(back[c] - 1) <= best:
             mode, best = REFERENCE, count_bits(back[c] - 1)
         if np.all(column == column[0]):
             if single_bits(column[0], is_int[c]) < best:
                 mode = CONSTANT
+        elif mode != REFERENCE and is_int[c]:
+            for i in range(n):
+                run[i] = signed(column[i])
+            choice = choose_run(run, runs, starts, c, recent, scratch)
+            if choice[0] < best:
+                mode = INTEGERS
         elif mode != REFERENCE:
-            exponent, strange = 0, 0
-            order, factor, code, parameter = 0, 1, 0, 0
-            if is_int[c]:
-                for i in range(n):
-                    run[i] = signed(column[i])
-                order, factor, code, parameter, taken = plan_run(run[:n], steps, rest)
-                if taken < best:
-                    mode, best = INTEGERS, taken
-            else:
-                taken = xor_column_bits(column)
-                if taken < best:
-                    mode, best = XOR, taken
-                exponent = common_exponent(column)
-                if exponent != NOT_DECIMAL:
-                    strange = to_decimal(column, exponent, run, odd)
-                    order, factor, code, parameter, taken = plan_run(run[:n], steps, rest)
-                    taken += EXPONENT_BITS + odd_bits(odd, strange)
-                    if taken < best:
-                        mode, best = DECIMAL, taken
-            if mode in (INTEGERS, DECIMAL):
-                at = put(words, at, np.uint64(mode), MODE_BITS)
-                if mode == DECIMAL:
-                    at = put(words, at, np.uint64(exponent), EXPONENT_BITS)
-                    at = put_odd(words, at, column, odd, strange)
-                at = put_run(words, at, run[:n], order, factor, code, parameter, steps, rest)
-                continue
+            taken, exponent, choice = choose_decimal(column, runs, starts, c, recent, scratch, odd)
+            if exponent != NOT_DECIMAL and taken < best:
+                mode, best = DECIMAL, taken
+            if xor_column_bits(column) < best:
+                mode = XOR
         at = put(words, at, np.uint64(mode), MODE_BITS)
         if mode == CONSTANT:
             at = put_single(words, at, column[0], is_int[c])
         elif mode == REFERENCE:
             at = put_count(words, at, back[c] - 1)
         elif mode == XOR:
-            at = put(words, at, column[0], 64)
-            leading, trailing = NO_WINDOW, 0
-            for i in range(1, n):
-                at, leading, trailing = put_xor(words, at, column[i] ^ column[i - 1], leading, trailing)
-        else:
+            at = put_xor_column(words, at, column)
+        elif mode == RAW:
             for i in range(n):
                 at = put(words, at, column[i], 64)
+        else:
+            if mode == DECIMAL:
+                count, _ = to_decimal(column, exponent, run, odd)
+                at = put_corrections(words, at, column, exponent, run, odd, count)
+            at = put_choice(words, at, run, runs, starts[c - choice[1]], choice, scratch)
+            recent[filled % RECENT] = c
+            filled += 1
     return at
 
 
 @njit(cache=True)
-def put_odd(words: U64Array, at: int, column: U64Array, odd: I64Array, count: int) -> int:
-    at = put_count(words, at, count)
-    before = -1
-    for i in range(count):
-        at = put_count(words, at, odd[i] - before - 1)
-        at = put(words, at, column[odd[i]], 64)
-        before = odd[i]
+def put_xor_column(words: U64Array, at: int, column: U64Array) -> int:
+    at = put(words, at, column[0], 64)
+    leading, trailing = NO_WINDOW, 0
+    for i in range(1, len(column)):
+        at, leading, trailing = put_xor(words, at, column[i] ^ column[i - 1], leading, trailing)
     return at
+
+
+@njit(cache=True)
+def get_xor_column(words: U64Array, at: int, end: int, column: U64Array) -> tuple[int, int]:
+    value = peek(words, at)
+    at += 64
+    column[0] = value
+    leading, width = 0, 64
+    for i in range(1, len(column)):
+        at, value, leading, width = get_xor(words, at, value, leading, width)
+        column[i] = value
+        if leading < 0:
+            return at, BAD_WINDOW
+        if at > end:
+            break
+    return at, DONE if at <= end else RAN_OUT
 
 
 @njit(cache=True)
@@ -259,12 +331,12 @@ def get_columns(
     words: U64Array, at: int, end: int, bits: U64Array, starts: I64Array, is_int: BoolArray
 ) -> tuple[int, int]:
     """Fill bits with the values of all columns. Returns (position, fault); the position says where it went wrong."""
-    longest = 1
-    for c in range(len(is_int)):
-        longest = max(longest, starts[c + 1] - starts[c])
-    run = np.empty(longest, np.int64)
+    runs = np.empty(len(bits), np.int64)
+    has_run = np.zeros(len(is_int), np.bool_)
+    fault = DONE
     for c in range(len(is_int)):
         column = bits[starts[c] : starts[c + 1]]
+        run = runs[starts[c] : starts[c + 1]]
         n = len(column)
         if n == 0:
             continue
@@ -273,37 +345,27 @@ def get_columns(
         at += MODE_BITS
         if mode == CONSTANT:
             at, value, good = get_single(words, at, is_int[c])
-            if not good:
-                return begin, BAD_DECIMAL
             column[:] = value
+            fault = DONE if good else BAD_DECIMAL
         elif mode == REFERENCE:
-            at, distance = get_count(words, at)
-            other = c - distance - 1
-            if distance < 0 or other < 0 or is_int[other] != is_int[c] or starts[other + 1] - starts[other] != n:
+            at, back = get_count(words, at)
+            other = c - back - 1
+            if back < 0 or other < 0 or is_int[other] != is_int[c] or starts[other + 1] - starts[other] != n:
                 return begin, BAD_REFERENCE
             column[:] = bits[starts[other] : starts[other + 1]]
         elif mode == INTEGERS and is_int[c]:
-            at, good = get_run(words, at, end, run[:n])
-            if not good:
-                return at, BAD_RUN if at <= end else RAN_OUT
+            at, fault = get_choice(words, at, end, runs, starts, has_run, c)
             for i in range(n):
                 column[i] = np.uint64(run[i])
         elif mode == DECIMAL and not is_int[c]:
-            at, fault = get_decimal(words, at, end, run[:n], column)
-            if fault != DONE:
-                return at, fault
+            at, exponent, count, corrections_at = get_corrections(words, at, end, n)
+            if exponent == NOT_DECIMAL:
+                return begin, BAD_DECIMAL
+            at, fault = get_choice(words, at, end, runs, starts, has_run, c)
+            if fault == DONE:
+                from_decimal(words, corrections_at, exponent, count, run, column)
         elif mode == XOR and not is_int[c]:
-            value = peek(words, at)
-            at += 64
-            column[0] = value
-            leading, width = 0, 64
-            for i in range(1, n):
-                at, value, leading, width = get_xor(words, at, value, leading, width)
-                column[i] = value
-                if leading < 0 or at > end:
-                    break
-            if leading < 0:
-                return at, BAD_WINDOW
+            at, fault = get_xor_column(words, at, end, column)
         elif mode == RAW:
             if at + 64 * n > end:
                 return end + 1, RAN_OUT
@@ -312,38 +374,8 @@ def get_columns(
             at += 64 * n
         else:
             return begin, BAD_MODE
+        if fault != DONE:
+            return at, fault
         if at > end:
             return at, RAN_OUT
-    return at, DONE
-
-
-@njit(cache=True)
-def get_decimal(words: U64Array, at: int, end: int, run: I64Array, column: U64Array) -> tuple[int, int]:
-    begin = at
-    exponent = signed(get(words, at, EXPONENT_BITS))
-    at, count = get_count(words, at + EXPONENT_BITS)
-    n = len(column)
-    if exponent > EXPONENT_MAX or count < 0 or count > n:
-        return begin, BAD_DECIMAL
-    odd_at = at
-    for _ in range(count):
-        at, gap = get_count(words, at)
-        at += 64
-        if gap < 0:
-            return begin, BAD_DECIMAL
-        if at > end:
-            return at, RAN_OUT
-    at, good = get_run(words, at, end, run)
-    if not good:
-        return at, BAD_RUN if at <= end else RAN_OUT
-    for i in range(n):
-        column[i] = decimal_bits(run[i], exponent)
-    place = -1
-    for _ in range(count):
-        odd_at, gap = get_count(words, odd_at)
-        place += gap + 1
-        if place >= n:
-            return begin, BAD_DECIMAL
-        column[place] = peek(words, odd_at)
-        odd_at += 64
     return at, DONE
