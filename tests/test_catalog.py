@@ -63,7 +63,15 @@ def test_column_order_is_frozen() -> None:
 
 
 def test_page_of_the_features_is_current() -> None:
-    assert DOCS.read_text(encoding="utf-8") == Catalog.load().to_markdown(), "write it anew with: make docs"
+    assert DOCS.read_text(encoding="utf-8") == Catalog.load().to_markdown(), (
+        "write it anew: fleetpulse catalog --markdown > docs/features.md"
+    )
+
+
+def test_example_on_the_page_is_a_catalog(tmp_path: Path) -> None:
+    example = DOCS.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    assert example == OWN
+    assert len(Catalog.load(write(tmp_path, example)).features) == 128
 
 
 def test_index_is_the_column_of_a_name() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from fleetpulse.features import Catalog, SeriesTable, Status
@@ -123,9 +124,9 @@ class Oracle:
         newest, due = max(((m.readings[-1].time, -i) for i, m in enumerate(of) if m.readings))
         interval = of[-due].interval or self._pace(node)
         known = max(covered(m, t0, t_end) for m in of)
-        if per and measure.aggregate != "last":
-            if measure.aggregate not in ("rate", "increase") or per[0].mode != "level":
-                known = min(known, max(covered(m, t0, t_end) for m in per))
+        level_divides = measure.aggregate in ("rate", "increase") and bool(per) and per[0].mode == "level"
+        if per and measure.aggregate != "last" and not level_divides:
+            known = min(known, max(covered(m, t0, t_end) for m in per))
         if t_end - newest > 2 * interval + 5 * S:
             return Answer(value, Status.STALE, newest)
         if measure.aggregate != "last" and known < 0.95 * feature.window_ns:
@@ -211,7 +212,7 @@ class Oracle:
         window = [k for k in samples if k.time > t_end - WINDOW_NS]
         readings = read(mode, base, window, t_end - WINDOW_NS, source.scale)
         times = ([base.time] if base else []) + [r.time for r in readings]
-        gaps = sorted(b - a for a, b in list(zip(times, times[1:], strict=False))[-15:])
+        gaps = sorted(b - a for a, b in list(pairwise(times))[-15:])
         return Member(
             mode=mode,
             group=tuple(source.labels.get(label, "") for label in series_set.each),
