@@ -28,7 +28,9 @@ class Explicit:
         return int(self.counts.sum())
 
     def same_layout(self, other: Distribution) -> bool:
-        return isinstance(other, Explicit) and np.array_equal(self.bounds, other.bounds)
+        if not isinstance(other, Explicit):
+            return False
+        return self.bounds is other.bounds or np.array_equal(self.bounds, other.bounds)
 
     def minus(self, earlier: Distribution) -> Explicit | None:
         """What came since an earlier state of the same layout; None when a bucket has lost some."""
@@ -112,22 +114,49 @@ def merged_exponential(parts: Sequence[Exponential]) -> Exponential:
 
     Source: OpenTelemetry metrics data model, "ExponentialHistogram: Merge" and "Zero Count and Zero Threshold".
     """
-    same = _aligned(parts)
-    first = same[0]
+    by_layout: dict[tuple[int, float], list[Exponential]] = {}
+    for part in parts:
+        by_layout.setdefault((part.scale, part.zero_threshold), []).append(part)
+    same = [_summed(group) for group in by_layout.values()]
+    return same[0] if len(same) == 1 else _summed(_aligned(same))
+
+
+def _summed(parts: Sequence[Exponential]) -> Exponential:
+    """The sum of parts of one scale and one zero threshold."""
+    if len(parts) == 1:
+        return parts[0]
+    for side in ("positive", "negative"):
+        if _width([getattr(part, side) for part in parts]) > BUCKETS_MAX:
+            parts = _aligned(parts)
     return Exponential(
-        first.scale,
-        sum(part.zero_count for part in same),
-        first.zero_threshold,
-        Side(first.positive.offset, np.sum([part.positive.counts for part in same], axis=0)),
-        Side(first.negative.offset, np.sum([part.negative.counts for part in same], axis=0)),
+        parts[0].scale,
+        sum(part.zero_count for part in parts),
+        parts[0].zero_threshold,
+        _summed_sides([part.positive for part in parts]),
+        _summed_sides([part.negative for part in parts]),
     )
+
+
+def _summed_sides(sides: Sequence[Side]) -> Side:
+    filled = [side for side in sides if len(side.counts)]
+    if not filled:
+        return sides[0]
+    first = min(side.offset for side in filled)
+    counts = np.zeros(_width(filled), np.int64)
+    for side in filled:
+        counts[side.offset - first : side.offset - first + len(side.counts)] += side.counts
+    return Side(first, counts)
 
 
 def merged_explicit(parts: Sequence[Explicit]) -> list[Explicit]:
     """One sum for each layout, layouts in the order of their bounds."""
     by_layout: dict[tuple[float, ...], list[Explicit]] = {}
+    layout_of: dict[int, tuple[float, ...]] = {}
     for part in parts:
-        by_layout.setdefault(tuple(part.bounds.tolist()), []).append(part)
+        layout = layout_of.get(id(part.bounds))
+        if layout is None:
+            layout = layout_of[id(part.bounds)] = tuple(part.bounds.tolist())
+        by_layout.setdefault(layout, []).append(part)
     return [
         Explicit(group[0].bounds, np.sum([part.counts for part in group], axis=0))
         for _, group in sorted(by_layout.items())
@@ -136,6 +165,14 @@ def merged_explicit(parts: Sequence[Explicit]) -> list[Explicit]:
 
 def _aligned(parts: Sequence[Exponential]) -> list[Exponential]:
     """The same distributions with one scale, one zero threshold and the same bucket ranges."""
+    if len({(part.scale, part.zero_threshold) for part in parts}) == 1:
+        ranges = [[part.positive for part in parts], [part.negative for part in parts]]
+        if max(_width(sides) for sides in ranges) <= BUCKETS_MAX:
+            first = parts[0]
+            return [
+                Exponential(first.scale, part.zero_count, first.zero_threshold, positive, negative)
+                for part, positive, negative in zip(parts, _padded(ranges[0]), _padded(ranges[1]), strict=True)
+            ]
     scale = min(part.scale for part in parts)
     sides = [
         (p.positive.trimmed().coarser(p.scale - scale), p.negative.trimmed().coarser(p.scale - scale)) for p in parts
@@ -184,6 +221,8 @@ def _padded(sides: Sequence[Side]) -> list[Side]:
     """All over the range that holds every one of them."""
     filled = [side for side in sides if len(side.counts)]
     if not filled:
+        return list(sides)
+    if all(side.offset == sides[0].offset and len(side.counts) == len(sides[0].counts) for side in sides):
         return list(sides)
     first = min(side.offset for side in filled)
     width = _width(sides)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from fleetpulse.features._distributions import Distribution, Explicit, Exponential, merged_explicit, merged_exponential
 from fleetpulse.features._quantiles import Intervals
-from fleetpulse.features._readings import HOLE, typical_gap
+from fleetpulse.features._readings import GAPS_FOR_INTERVAL, HOLE, typical_gap
 from fleetpulse.features._samples import ACCEPTED, DUPLICATES, OUT_OF_ORDER
 
 BASELINE, FULL, STEP, REPEATED, INVALID = range(5)
@@ -79,7 +80,7 @@ class HistogramSeries:
         if at < len(self.times) and self.times[at] == point.time_ns:
             return DUPLICATES
         self.times.insert(at, point.time_ns)
-        self.points.insert(at, point.in_unit(self.factor))
+        self.points.insert(at, self._sharing_bounds(point.in_unit(self.factor)))
         self.how.insert(at, BASELINE)
         for i in range(at, len(self.points)):
             self.how[i] = self._judge(i)
@@ -88,6 +89,14 @@ class HistogramSeries:
         outcome = ACCEPTED if at == len(self.times) - 1 else OUT_OF_ORDER
         self._forget_before(horizon_ns)
         return outcome
+
+    def _sharing_bounds(self, point: Point) -> Point:
+        """The point with the bounds array of the newest one where they are equal: less to hold and to compare."""
+        newest = self.points[-1].distribution if self.points else None
+        own = point.distribution
+        if isinstance(own, Explicit) and isinstance(newest, Explicit) and own.same_layout(newest):
+            return replace(point, distribution=Explicit(newest.bounds, own.counts))
+        return point
 
     def _forget_before(self, horizon_ns: int) -> None:
         """Drop what no window that starts at the horizon or later needs: all before the last good point up to it."""
@@ -100,12 +109,13 @@ class HistogramSeries:
         found = Window(factor=self.factor)
         first = bisect_right(self.times, t0_ns)
         base = self._baseline(first, oldest_ns)
+        found.broken = INVALID in self.how[first:]
         good = [i for i in range(first, len(self.times)) if self.how[i] != INVALID]
-        found.broken = len(good) < len(self.times) - first
         if not good:
             return found
-        gaps = np.array([self.times[i] for i in ([base] if base >= 0 else []) + good], np.int64)
-        found.interval_ns = int(typical_gap(gaps, 0, len(gaps)))
+        newest = ([base] if base >= 0 else []) + good
+        recent = np.array([self.times[i] for i in newest[-GAPS_FOR_INTERVAL - 1 :]], np.int64)
+        found.interval_ns = int(typical_gap(recent, 0, len(recent)))
         found.newest_ns = self.times[good[-1]]
         if self.delta:
             self._collect_delta(found, base, good, t0_ns)
@@ -118,30 +128,32 @@ class HistogramSeries:
 
     def _collect_cumulative(self, found: Window, base: int, good: Sequence[int], t0_ns: int) -> None:
         """Differences over the runs between resets: within a run they telescope to last minus first."""
-        run_start, previous = base, base
-        for i in good:
-            how = self.how[i]
+        breaks = [k for k, i in enumerate(good) if self.how[i] != STEP or (k == 0 and base < 0)]
+        run_start = base
+        found.origin_ns = self.times[base] if base >= 0 else -1
+        for k in breaks:
+            i = good[k]
+            previous = good[k - 1] if k else base
+            self._close_run(found, run_start, previous, t0_ns)
             point = self.points[i]
-            begin = self.times[previous] if previous >= 0 else point.time_ns
+            how, begin = self.how[i], self.times[previous] if previous >= 0 else point.time_ns
             if previous < 0:
                 own = t0_ns < point.start_ns < point.time_ns
                 how, begin = (FULL, point.start_ns) if own else (BASELINE, point.time_ns)
-            if how == BASELINE:
-                begin = point.time_ns
-            if how != STEP:
-                self._close_run(found, run_start, previous)
-                run_start = i
-                if how == FULL:
-                    found.observed.append(point.distribution)
-            found.origin_ns = begin if found.origin_ns < 0 else found.origin_ns
-            found.elapsed_ns += point.time_ns - begin
-            found.covered_ns += point.time_ns - max(begin, t0_ns)
-            previous = i
-        self._close_run(found, run_start, previous)
+            if how == FULL:
+                found.observed.append(point.distribution)
+                found.elapsed_ns += point.time_ns - begin
+                found.covered_ns += point.time_ns - max(begin, t0_ns)
+            if k == 0:
+                found.origin_ns = begin if how == FULL else point.time_ns
+            run_start = i
+        self._close_run(found, run_start, good[-1], t0_ns)
 
-    def _close_run(self, found: Window, run_start: int, last: int) -> None:
+    def _close_run(self, found: Window, run_start: int, last: int, t0_ns: int) -> None:
         if run_start < 0 or last <= run_start:
             return
+        found.elapsed_ns += self.times[last] - self.times[run_start]
+        found.covered_ns += self.times[last] - max(self.times[run_start], t0_ns)
         step = self.points[last].distribution.minus(self.points[run_start].distribution)
         if step is not None:
             found.observed.append(step)
@@ -154,6 +166,8 @@ class HistogramSeries:
     def _collect_delta(self, found: Window, base: int, good: Sequence[int], t0_ns: int) -> None:
         previous_ns = self.times[base] if base >= 0 else -1
         bounded = True
+        explicit: list[Explicit] = []
+        exponential: list[Exponential] = []
         for i in good:
             point = self.points[i]
             if previous_ns >= 0 and 0 < point.start_ns < previous_ns:
@@ -161,16 +175,22 @@ class HistogramSeries:
             begin = previous_ns if previous_ns >= 0 else point.time_ns
             if 0 < point.start_ns <= point.time_ns:
                 begin = point.start_ns
-            found.observed.append(point.distribution)
+            if isinstance(point.distribution, Explicit):
+                explicit.append(point.distribution)
+            else:
+                exponential.append(point.distribution)
             if point.count:
-                bounded = bounded and not np.isnan(point.low + point.high)
+                bounded = bounded and not math.isnan(point.low + point.high)
                 found.least, found.most = min(found.least, point.low), max(found.most, point.high)
             found.origin_ns = begin if found.origin_ns < 0 else found.origin_ns
             found.elapsed_ns += point.time_ns - begin
             found.covered_ns += point.time_ns - max(begin, t0_ns)
             previous_ns = point.time_ns
+        found.observed += merged_explicit(explicit)
+        if exponential:
+            found.observed.append(merged_exponential(exponential))
         if not bounded:
-            found.least, found.most = np.inf, -np.inf
+            found.least, found.most = math.inf, -math.inf
 
     def _baseline(self, first: int, oldest_ns: int) -> int:
         """Place of the last good point before place `first` that is newer than oldest_ns; -1 when there is none."""
