@@ -154,7 +154,7 @@ def _environment(bootstrap: str, redis_url: str) -> dict[str, str]:
         "FLEETPULSE_CONSUMER_GROUP": "fleetpulse-demo",
         "FLEETPULSE_PARTITIONS": "4",
         "FLEETPULSE_CLUSTER": HOST_CLUSTER,
-        "FLEETPULSE_CHUNK_SPAN_S": "60",
+        "FLEETPULSE_CHUNK_SPAN_S": "120",
         "FLEETPULSE_SESSION_TIMEOUT_S": "6",
         "FLEETPULSE_METRICS_PORT": str(_free_port()),
         "PYTHONUNBUFFERED": "1",
