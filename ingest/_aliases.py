@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from fleetpulse.features._series import AttributeValue, Kind, SeriesIdentity, Source, Temporality
 
@@ -85,10 +86,24 @@ class Alias:
 
 
 @dataclass(frozen=True)
+class Derivation:
+    """A canonical metric with constant labels that is the difference of gauges: plus - minus - minus ...
+
+    labels: the parts' attribute -> ours.
+    """
+
+    metric: str
+    plus: str
+    minus: tuple[str, ...]
+    constant: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AliasTable:
     """units: canonical metric -> its unit. aliases: by the name on the wire; the first that matches counts.
 
-    labels, values: for every canonical metric.
+    labels, values: for every canonical metric. derivations: by the name of a part, with the part's sign.
     """
 
     units: Mapping[str, str]
@@ -96,6 +111,7 @@ class AliasTable:
     labels: Mapping[str, str]
     values: Mapping[str, Mapping[str, str]]
     resource_labels: Mapping[str, str]
+    derivations: Mapping[str, tuple[tuple[Derivation, int], ...]] = field(default_factory=dict)
 
     def source(self, identity: SeriesIdentity) -> Source:
         """The series under its canonical name. One that the table does not know keeps its own name, unit and labels."""
@@ -162,7 +178,8 @@ def parse_aliases(text: str) -> AliasTable:
                 aliases[spelling] = found
     labels = dict(table["labels"])
     labels |= {name.replace(".", "_"): label for name, label in table["labels"].items()}
-    return AliasTable(units, aliases, labels, table["values"], table["resource_labels"])
+    derivations = _derivations(table.get("derived", []), units)
+    return AliasTable(units, aliases, labels, table["values"], table["resource_labels"], derivations)
 
 
 def attribute_text(value: AttributeValue) -> str:
@@ -189,6 +206,23 @@ def _alias(place: str, entry: Mapping[str, object] | str, units: Mapping[str, st
     if alias.scale is None and _base(alias.unit) != _base(units[metric]):
         raise AliasError(f"{place}: cannot turn {alias.unit} into {units[metric]}, say its scale")
     return alias
+
+
+def _derivations(
+    entries: list[dict[str, Any]], units: Mapping[str, str]
+) -> dict[str, tuple[tuple[Derivation, int], ...]]:
+    by_part: dict[str, tuple[tuple[Derivation, int], ...]] = {}
+    for entry in entries:
+        place = f"derived: {entry.get('metric')}"
+        if entry.get("metric") not in units:
+            raise AliasError(f"{place}: its metric is not one of [metrics]")
+        try:
+            derivation = Derivation(**entry | {"minus": tuple(entry["minus"])})
+        except (KeyError, TypeError) as error:
+            raise AliasError(f"{place}: {error}") from None
+        for part, sign in ((derivation.plus, 1), *((part, -1) for part in derivation.minus)):
+            by_part[part] = (*by_part.get(part, ()), (derivation, sign))
+    return by_part
 
 
 def _scale(unit: str, into: str, alias: Alias | None) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -28,8 +29,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from fleetpulse.features._points import Points
-from fleetpulse.features._series import Attributes, Kind, NodeId, SeriesTable
+from fleetpulse.features._series import Attributes, Kind, NodeId, SeriesIdentity, SeriesTable
 from fleetpulse.ingest._aliases import load_aliases
+from fleetpulse.ingest._decode_derived import Derived
 from fleetpulse.ingest._decode_known import BLOBS_KEPT, KnownBlobs, KnownSeries, new_state
 from fleetpulse.ingest._decode_output import NO_POINTS, Output
 from fleetpulse.ingest._decode_scan import scan
@@ -136,6 +138,7 @@ class Decoder:
         self._known = KnownSeries()
         self._output = Output()
         self._state = new_state()
+        self._derived = Derived(self._aliases)
         self._overflow: set[int] = set()
         self._pooled: dict[int, tuple[str, ...]] = {}
 
@@ -156,6 +159,9 @@ class Decoder:
             decoded.refused.update({name: n for name, n in zip(REASONS, counters[REASON:], strict=True) if n})
         resolved = self._resolve(request, counters[MISSES], decoded) if counters[MISSES] else None
         decoded.points = self._output.points(counters, resolved)
+        if self._derived.roles:
+            enter = partial(self._enter, decoded)
+            decoded.points.numbers = self._derived.add(decoded.points.numbers, enter)
         if self._overflow:
             self._count_overflow(decoded)
         self._name_pools(counters[RESOURCES])
@@ -170,6 +176,7 @@ class Decoder:
         series = list(indexes)
         self._known.forget(series)
         self._overflow.difference_update(series)
+        self._derived.forget(series)
         for node_index in self._table.forget(series):
             self._pooled.pop(node_index, None)
 
@@ -243,15 +250,20 @@ class Decoder:
         identity = series_identity(
             resource.node, resource.attributes, self._blobs.scopes[row[X_SCOPE]], head, attributes
         )
+        return self._enter(decoded, identity)
+
+    def _enter(self, decoded: Decoded, identity: SeriesIdentity) -> int:
+        """Index of this series, which is entered when it is new; -1 when a limit leaves no room, which is counted."""
         series = self._table.series_by_key.get(identity.key)
         if series is None:
-            reason = self._table.refusal(resource.node)
+            reason = self._table.refusal(identity.node)
             if reason is not None:
                 decoded.refused[reason] += 1
-                decoded.refused_by_node.setdefault(resource.node, Counter())[reason] += 1
+                decoded.refused_by_node.setdefault(identity.node, Counter())[reason] += 1
                 return -1
             series = self._table.add(identity, self._aliases.source(identity))
-            if is_overflow(attributes):
+            self._derived.learn(series, identity)
+            if is_overflow(identity.attributes):
                 self._overflow.add(series)
         return series
 
