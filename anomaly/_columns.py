@@ -26,11 +26,10 @@ _SMALL_BY_UNIT = {
     "Cel": 100.0,
     "W": 20.0,
 }
-_SMALL_SLOPE = {"1/s": 2e-4, "By/s": 2.0**20}
-"""A slope is noise until it would move a share by 0.02 in 100 s, or memory by 1 MiB a second."""
+_SMALL_SLOPE = {"1/s": 5e-5, "By/s": 2.0**18}
+"""Slopes are noise until they would move a share by 0.005 in 100 s, or memory by 256 KiB a second."""
 SPREAD_MIN = 0.03
 """Three per cent, for values above `small`: the least standard deviation that anything is measured by."""
-_SPREAD_MIN_QUANTILE = 0.05
 _SPREAD_MIN_COUNT = 0.1
 OBSERVATIONS_MIN = 50.0
 """A quantile of fewer observations is not compared with anything."""
@@ -113,8 +112,6 @@ def _small(feature: Feature) -> float:
 
 def _spread_min(feature: Feature) -> float:
     aggregates = _aggregates(feature)
-    if aggregates & set(QUANTILES):
-        return _SPREAD_MIN_QUANTILE
     if feature.unit.startswith("{") and feature.bounds is None and "increase" in aggregates:
         return _SPREAD_MIN_COUNT
     return SPREAD_MIN

@@ -16,7 +16,7 @@ from fleetpulse.anomaly._presence import SECOND_NS, Presence, presence
 from fleetpulse.anomaly._reasons import choose, explains, reasons_of
 from fleetpulse.anomaly._reservoir import Reservoir
 from fleetpulse.anomaly._settings import DetectorSettings
-from fleetpulse.anomaly._tracks import Finding, Track, score_of
+from fleetpulse.anomaly._tracks import Finding, Track
 from fleetpulse.features._catalog import Catalog
 from fleetpulse.features._series import NodeId
 from fleetpulse.features._vector import NodeVector, Status
@@ -80,6 +80,7 @@ class Detector:
         self._picked = np.flatnonzero(whole.judged)
         self.columns = whole.select(self._picked)
         self.baselines = Baselines(self.columns.spread_min, self.settings)
+        self._ids: dict[str, dict[str, NodeId]] = {}
         self.deviating: dict[NodeId, Track] = {}
         self.silence: dict[NodeId, Track] = {}
         self.fleet = Track("fleet", pool, None)
@@ -111,7 +112,7 @@ class Detector:
         A node whose vector is old is passed too: its age is what silence is seen by. A node that is left out is not
         judged, and forgotten after a while. Vectors must have the catalog's schema.
         """
-        newest = _newest_by_node(vectors)
+        newest = self._newest_by_node(vectors)
         nodes = sorted(newest)
         ordered = [newest[node] for node in nodes]
         assert all(vector.schema_hash == self._whole.schema_hash for vector in ordered), "vectors of another schema"
@@ -124,18 +125,32 @@ class Detector:
             return slide
         here = presence(t_ns, ordered, self.settings)
         self._hear_silence(t_ns, nodes, ordered, here, slide)
-        values = np.stack([vector.values for vector in ordered]).astype(np.float32)
-        status = np.stack([vector.status for vector in ordered])
+        width = len(self._whole.names)
+        values = np.concatenate([vector.values for vector in ordered]).reshape(-1, width)
+        status = np.concatenate([vector.status for vector in ordered]).reshape(-1, width)
         levels, partial = self._levels(ordered, values, status, here.judged)
-        rows = self.baselines.nodes.rows(nodes)
+        memory = self.baselines.nodes
+        rows = memory.rows(nodes)
         t_end = np.fromiter((vector.t_end_ns for vector in ordered), np.int64, len(nodes))
-        new = here.judged & (t_end > self.baselines.nodes.newest_ns[rows])
-        self.baselines.nodes.newest_ns[rows] = np.maximum(t_end, self.baselines.nodes.newest_ns[rows])
+        new = here.judged & (t_end > memory.newest_ns[rows])
+        memory.newest_ns[rows] = np.maximum(t_end, memory.newest_ns[rows])
         seen = self.baselines.compare(rows, levels, partial)
-        picked_values = values[:, self._picked]
-        self._judge(t_ns, nodes, here, seen, picked_values, new, slide)
+        self._judge(t_ns, nodes, here, seen, values[:, self._picked], new, slide)
         slide.events.sort(key=lambda event: (event.scope != "fleet", event.cluster, event.node, event.id))
         return slide
+
+    def _newest_by_node(self, vectors: Sequence[NodeVector]) -> dict[NodeId, NodeVector]:
+        newest: dict[NodeId, NodeVector] = {}
+        for vector in vectors:
+            # Ids are kept: ten thousand new tuples a slide would wake the garbage collector for nothing.
+            ids = self._ids.setdefault(vector.cluster, {})
+            node = ids.get(vector.node)
+            if node is None:
+                node = ids[vector.node] = NodeId(vector.cluster, vector.node)
+            held = newest.get(node)
+            if held is None or held.t_end_ns < vector.t_end_ns:
+                newest[node] = vector
+        return newest
 
     def _levels(
         self, vectors: Sequence[NodeVector], values: F32, status: NDArray[np.uint8], judged: Mask
@@ -169,115 +184,126 @@ class Detector:
     ) -> None:
         t_ms = t_ns // 1_000_000
         by_forest, forest_rows = self._forest(seen, here.judged)
-        worst = np.nan_to_num(seen.ratio, nan=0.0).max(axis=1, initial=0.0)
-        lacking = self._lacking(seen, here.judged)
-        over = new & ((worst >= 1) | (by_forest >= 1))
-        open_before = np.array([self._is_open(node) for node in nodes], np.bool_)
-        storm = _many(over & ~open_before, here.judged)
-        self._judge_fleet(t_ms, seen, values, here.judged, over & ~open_before, storm, slide)
-        held_back = storm or self.fleet.event is not None
-        for i, node in enumerate(nodes):
-            if here.silent[i]:
-                slide.verdicts[node] = SILENT if self._is_silent(node) else INSUFFICIENT
-                continue
-            if not here.judged[i]:
-                slide.verdicts[node] = INSUFFICIENT
-                continue
-            ratio = max(float(worst[i]), float(by_forest[i]))
-            if ratio >= 1 or node in self.deviating:
-                track = self.deviating.setdefault(node, Track("node", self.pool, node))
-                if new[i]:
-                    # During a fleet event a node must stand out from a pool in motion.
-                    measured = ratio / 2 if self.fleet.event is not None and track.event is None else ratio
-                    finding = self._finding(i, seen, values, measured, float(by_forest[i]) > float(worst[i]))
-                    event = track.step(t_ms, finding, self.settings, may_open=not storm)
-                    if event is not None:
-                        slide.events.append(event)
-                if track.event is None and track.over == 0 and track.ended_ms is None:
-                    del self.deviating[node]
-            pessimistic = max(ratio, float(self._missing_ratio(seen, i)))
-            self._tell(node, i, pessimistic, lacking, slide)
-        calm = here.judged & np.array([not self._is_open(node) for node in nodes], np.bool_)
-        self._accept(t_ms, nodes, seen)
+        worst = np.nan_to_num(seen.ratio, nan=0.0).max(axis=1, initial=0.0).astype(np.float64)
+        ratio = np.maximum(worst, by_forest)
+        lacking = self._lacking(seen) & here.judged
+        over = new & (ratio >= 1)
+        newly_over = over & ~self._opened(nodes, self.deviating)
+        storm = _many(newly_over, here.judged)
+        self._judge_fleet(t_ms, seen, values, here.judged, newly_over if storm else None, slide)
+        followed = np.fromiter((node in self.deviating for node in nodes), np.bool_, len(nodes))
+        for i in np.flatnonzero(new & (followed | over)):
+            self._follow(t_ms, nodes[i], int(i), seen, values, (float(worst[i]), float(by_forest[i])), storm, slide)
+        opened = self._opened(nodes, self.deviating)
+        self._tell(nodes, here, np.maximum(ratio, self._missing_ratio(seen)), lacking, opened, slide)
+        self._accept(t_ms, nodes, seen, opened, over)
+        calm = here.judged & ~opened
         self.baselines.learn(seen, new, calm, pool_calm=self.fleet.event is None)
-        if not held_back:
+        if not storm and self.fleet.event is None:
             self._remember_rows(t_ns, nodes, new & calm & ~over, forest_rows, seen)
 
-    def _tell(self, node: NodeId, i: int, ratio: float, lacking: Mask, slide: Slide) -> None:
-        judged_enough = not lacking[i]
-        if self._is_open(node):
-            slide.verdicts[node] = ANOMALOUS
-        elif not judged_enough:
-            slide.verdicts[node] = INSUFFICIENT
-        elif ratio >= 1:
-            slide.verdicts[node] = SUSPECT
-        else:
-            slide.verdicts[node] = NORMAL
-        if judged_enough or self._is_open(node):
-            slide.scores[node] = score_of(ratio)
+    def _follow(
+        self,
+        t_ms: int,
+        node: NodeId,
+        i: int,
+        seen: Comparison,
+        values: F32,
+        ratios: tuple[float, float],
+        storm: bool,
+        slide: Slide,
+    ) -> None:
+        """One more slide of a node that is, or was of late, out of bounds. ratios: by its columns, by the forest."""
+        track = self.deviating.setdefault(node, Track("node", self.pool, node))
+        ratio = max(ratios)
+        if self.fleet.event is not None and track.event is None:
+            # A node must stand out from a pool in motion.
+            ratio /= 2
+        finding = self._finding(i, seen, values, ratio, forest=ratios[1] > ratios[0])
+        event = track.step(t_ms, finding, self.settings, may_open=not storm)
+        if event is not None:
+            slide.events.append(event)
+        if track.is_over(t_ms):
+            del self.deviating[node]
 
-    def _lacking(self, seen: Comparison, judged: Mask) -> Mask:
+    def _tell(
+        self, nodes: list[NodeId], here: Presence, ratio: NDArray[np.float64], lacking: Mask, opened: Mask, slide: Slide
+    ) -> None:
+        """Scores and verdicts of all nodes; an open event stands, whatever goes missing meanwhile."""
+        silent = here.silent & self._opened(nodes, self.silence)
+        conditions = (silent, ~here.judged, opened, lacking, ratio >= 1)
+        verdicts = np.select(conditions, (3, 4, 2, 4, 1), 0)
+        slide.verdicts = dict(zip(nodes, map(VERDICTS.__getitem__, verdicts.tolist()), strict=True))
+        scored = here.judged & (~lacking | opened)
+        scores = (ratio / (1.0 + ratio)).tolist()
+        slide.scores = {nodes[i]: scores[i] for i in np.flatnonzero(scored).tolist()}
+
+    def _opened(self, nodes: list[NodeId], tracks: dict[NodeId, Track]) -> Mask:
+        """(n,) nodes with an open event among the tracks."""
+        opened = {node for node, track in tracks.items() if track.event is not None}
+        if not opened:
+            return np.zeros(len(nodes), np.bool_)
+        return np.fromiter((node in opened for node in nodes), np.bool_, len(nodes))
+
+    def _lacking(self, seen: Comparison) -> Mask:
         """(n,) nodes that cannot be called normal: too little comparable, or too much gone that used to be there."""
         comparable = np.count_nonzero(~np.isnan(seen.ratio), axis=1)
+        lacking = comparable < min(JUDGED_COLUMNS_MIN, len(self._picked))
+        if not seen.missing.any():
+            return np.asarray(lacking)
         missing = np.count_nonzero(seen.missing, axis=1)
         usual = missing + np.count_nonzero(seen.ready, axis=1)
-        lacking = (comparable < min(JUDGED_COLUMNS_MIN, len(self._picked))) | (missing > MISSING_SHARE_MAX * usual)
+        lacking |= missing > MISSING_SHARE_MAX * usual
+        known = seen.known
         for group in range(int(self.columns.group.max()) + 1):
             members = self.columns.group == group
-            gone = seen.missing[:, members].any(axis=1) & ~seen.known[:, members].any(axis=1)
-            # Quantiles of a service without requests are not a group gone: their counts stay known.
-            lacking |= gone
-        return np.asarray(lacking & judged)
+            lacking |= seen.missing[:, members].any(axis=1) & ~known[:, members].any(axis=1)
+        return np.asarray(lacking)
 
-    def _missing_ratio(self, seen: Comparison, i: int) -> float:
-        """The least that missing values count for: what they last showed, and more than a normal vector shows."""
-        missing = seen.missing[i]
-        if not missing.any():
-            return 0.0
-        held = float(self.baselines.nodes.cells.ratio[seen.rows[i]][missing].max())
-        return max(held, float(_MISSING_DEVIATION) / self.settings.sigmas)
+    def _missing_ratio(self, seen: Comparison) -> NDArray[np.float64]:
+        """(n,) the least that missing values count for: what they last showed, and more than a normal vector shows."""
+        least = np.zeros(len(seen.rows))
+        some = np.flatnonzero(seen.missing.any(axis=1))
+        if len(some):
+            held = np.where(seen.missing[some], self.baselines.nodes.cells.ratio[seen.rows[some]], np.float32(0))
+            least[some] = np.maximum(held.max(axis=1), float(_MISSING_DEVIATION) / self.settings.sigmas)
+        return least
 
     # --- the forest ---
 
     def _forest(self, seen: Comparison, judged: Mask) -> tuple[NDArray[np.float64], F32]:
         """(n,) ratio by the forest, 0 without one, and the (n, f) deviations it saw, NaN where unknown."""
-        ready = seen.ready & ~np.isnan(seen.ratio)
-        rows = np.where(ready, seen.deviation, np.float32(np.nan)).astype(np.float32)
+        rows = np.where(np.isnan(seen.ratio), np.float32(np.nan), seen.deviation).astype(np.float32)
         ratio = np.zeros(len(rows))
         if self.model is None:
             return ratio, rows
-        enough = judged & (np.count_nonzero(ready, axis=1) >= JUDGED_COLUMNS_MIN)
-        if enough.any():
-            filled = np.where(seen.missing, _MISSING_DEVIATION, rows).astype(np.float32)
-            found = self.model.ratio(filled[enough])
-            evident = np.nan_to_num(np.abs(rows[enough]), nan=0.0).max(axis=1) >= _FOREST_EVIDENCE
+        chosen = judged & (np.count_nonzero(~np.isnan(rows), axis=1) >= JUDGED_COLUMNS_MIN)
+        if chosen.any():
+            filled = np.where(seen.missing, _MISSING_DEVIATION, rows).astype(np.float32)[chosen]
+            found = self.model.ratio(filled)
+            evident = np.nan_to_num(np.abs(rows[chosen]), nan=0.0).max(axis=1) >= _FOREST_EVIDENCE
             # Without evidence the score may show it, the threshold is not crossed.
-            ratio[enough] = np.where(evident, found, np.minimum(found, 0.9))
+            ratio[chosen] = np.where(evident, found, np.minimum(found, 0.9))
         return ratio, rows
 
-    def _finding(self, i: int, seen: Comparison, values: F32, ratio: float, forest: bool) -> Finding:
+    def _finding(self, i: int, seen: Comparison, values: F32, ratio: float, *, forest: bool) -> Finding:
         """ratio and its reasons for node i."""
-        cell_ratio = np.nan_to_num(seen.ratio[i], nan=0.0)
         if ratio < self.settings.resolve_below:
             return Finding(ratio, "peers", ())
-        if forest and self.model is not None:
+        if forest:
             chosen = choose(self.columns, self._forest_weights(seen, i), at_most=3)
             detector = "forest"
         else:
-            chosen = choose(self.columns, explains(cell_ratio))
-            top = chosen[0] if chosen else None
-            detector = "guard" if top is not None and seen.by_guard[i, top] else "peers"
-        deviations = np.where(
-            np.isnan(seen.deviation[i]),
-            (seen.levels[i] - seen.expected[i]) / self.columns.spread_min,
-            seen.deviation[i],
-        )
+            chosen = choose(self.columns, explains(seen.ratio[i]))
+            detector = "guard" if chosen and seen.by_guard[i, chosen[0]] else "peers"
+        away = (seen.levels[i] - seen.expected[i]) / self.columns.spread_min
+        deviations = np.where(np.isnan(seen.deviation[i]), away, seen.deviation[i])
         return Finding(ratio, detector, reasons_of(self.columns, chosen, values[i], seen.expected[i], deviations))
 
     def _forest_weights(self, seen: Comparison, i: int) -> NDArray[np.float64]:
         """(f,) by how much the forest's ratio falls when a feature is put to its expected value."""
         assert self.model is not None
-        row = np.where(seen.ready[i], seen.deviation[i], np.float32(np.nan)).astype(np.float32)
+        row = seen.deviation[i]
         size = np.nan_to_num(np.abs(row), nan=0.0)
         candidates = np.argsort(-size, kind="stable")[:12]
         tried = np.repeat(row[None], len(candidates) + 1, axis=0)
@@ -291,18 +317,20 @@ class Detector:
     # --- the pool as a whole ---
 
     def _judge_fleet(
-        self, t_ms: int, seen: Comparison, values: F32, judged: Mask, over: Mask, storm: bool, slide: Slide
+        self, t_ms: int, seen: Comparison, values: F32, judged: Mask, storm: Mask | None, slide: Slide
     ) -> None:
-        moved = np.where(seen.moved_along >= _FLEET_ALONG_MIN, seen.shared_ratio, np.float32(0))
+        """storm: (n,) nodes that went out of bounds together, when they are many."""
+        moved = np.where(seen.shared.along >= _FLEET_ALONG_MIN, seen.shared.ratio, np.float32(0))
         ratio = float(moved.max(initial=0.0))
         weights: NDArray[np.floating] = explains(moved)
-        if storm and ratio < 1:
+        if storm is not None and ratio < 1:
             # Many nodes at once, though not most: one story all the same.
             ratio = 1.0
-            weights = np.median(np.nan_to_num(seen.ratio[over], nan=0.0), axis=0)
+            weights = np.median(np.nan_to_num(seen.ratio[storm], nan=0.0), axis=0)
         reasons: tuple[Reason, ...] = ()
         if ratio >= self.settings.resolve_below:
-            reasons = self._fleet_reasons(choose(self.columns, weights), seen, values, over if storm else judged)
+            subjects = judged if storm is None else storm
+            reasons = self._fleet_reasons(choose(self.columns, weights), seen, values, subjects)
         event = self.fleet.step(t_ms, Finding(ratio, "peers", reasons), self.settings)
         if event is not None:
             slide.events.append(event)
@@ -311,12 +339,12 @@ class Detector:
         """Values and expectations are those of the median of the nodes concerned."""
         reasons = []
         for column in chosen:
-            known = subjects & seen.known[:, column]
+            known = subjects & ~np.isnan(seen.levels[:, column])
             if not known.any():
                 continue
             level = float(np.median(seen.levels[known, column]))
-            change = float(seen.shared_change[column])
-            spread = float(seen.shared_spread[column])
+            change = float(seen.shared.change[column])
+            spread = float(seen.shared.spread[column])
             if abs(change) < spread:
                 change = level - float(np.median(seen.expected[known, column]))
             reasons.append(
@@ -330,20 +358,18 @@ class Detector:
             )
         return tuple(reasons)
 
-    def _accept(self, t_ms: int, nodes: list[NodeId], seen: Comparison) -> None:
+    def _accept(self, t_ms: int, nodes: list[NodeId], seen: Comparison, opened: Mask, over: Mask) -> None:
         """What has stayed for long where it moved to is what is expected from now on; the event resolves by itself."""
         event = self.fleet.event
         if event is not None and t_ms - event.opened_ms >= self.settings.accept_fleet_s * 1000:
             self.baselines.accept_level(seen.shared)
-            for i in range(len(nodes)):
-                if not self._is_open(nodes[i]) and np.nan_to_num(seen.ratio[i], nan=0.0).max(initial=0.0) >= 1:
-                    self.baselines.accept_node(int(seen.rows[i]), seen.levels[i], seen.shared)
-        for i, node in enumerate(nodes):
-            track = self.deviating.get(node)
-            if track is None or track.event is None:
-                continue
-            if t_ms - track.event.opened_ms >= self.settings.accept_node_s * 1000:
-                self.baselines.accept_node(int(seen.rows[i]), seen.levels[i], seen.shared)
+            for i in np.flatnonzero(over & ~opened):
+                self.baselines.accept_node(seen, int(i))
+        for i in np.flatnonzero(opened):
+            held = self.deviating[nodes[i]].event
+            assert held is not None
+            if t_ms - held.opened_ms >= self.settings.accept_node_s * 1000:
+                self.baselines.accept_node(seen, int(i))
 
     # --- silence ---
 
@@ -386,10 +412,6 @@ class Detector:
 
     def _is_silent(self, node: NodeId) -> bool:
         track = self.silence.get(node)
-        return track is not None and track.event is not None
-
-    def _is_open(self, node: NodeId) -> bool:
-        track = self.deviating.get(node)
         return track is not None and track.event is not None
 
     # --- training ---
@@ -454,6 +476,7 @@ class Detector:
         for node in gone:
             self.deviating.pop(node, None)
             self.silence.pop(node, None)
+            self._ids.get(node.cluster, {}).pop(node.node, None)
 
     def snapshot(self) -> bytes:
         """Everything but the model and the reservoir, which the models topic and the next hours give again."""
@@ -482,16 +505,6 @@ class Detector:
 
 def _many(subjects: Mask, judged: Mask) -> bool:
     return int(subjects.sum()) > max(_STORM_MIN, _STORM_SHARE * int(judged.sum()))
-
-
-def _newest_by_node(vectors: Sequence[NodeVector]) -> dict[NodeId, NodeVector]:
-    newest: dict[NodeId, NodeVector] = {}
-    for vector in vectors:
-        node = NodeId(vector.cluster, vector.node)
-        held = newest.get(node)
-        if held is None or held.t_end_ns < vector.t_end_ns:
-            newest[node] = vector
-    return newest
 
 
 def _silence(vector: NodeVector, here: Presence, i: int) -> Finding:

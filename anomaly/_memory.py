@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from fleetpulse.features._series import NodeId
 
 F32 = NDArray[np.float32]
-COUNT_MAX = 65_000
 
 
 @dataclass
@@ -45,11 +44,11 @@ class Cells:
             ratio=np.zeros(shape, np.float32),
         )
 
-    def take(self, rows: NDArray[np.intp]) -> Cells:
+    def take(self, rows: NDArray[np.int64]) -> Cells:
         """Copies of these rows."""
         return Cells(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
-    def put(self, rows: NDArray[np.intp], cells: Cells) -> None:
+    def put(self, rows: NDArray[np.int64], cells: Cells) -> None:
         for f in fields(self):
             getattr(self, f.name)[rows] = getattr(cells, f.name)
 
@@ -68,14 +67,14 @@ class NodeMemory:
         self.row_of: dict[NodeId, int] = {}
         self._free: list[int] = []
 
-    def rows(self, nodes: Sequence[NodeId]) -> NDArray[np.intp]:
+    def rows(self, nodes: Sequence[NodeId]) -> NDArray[np.int64]:
         """Row of each node; new nodes get one."""
         new = [node for node in nodes if node not in self.row_of]
         if len(new) > len(self._free):
             self._grow(len(new) - len(self._free))
         for node in new:
             self.row_of[node] = self._free.pop()
-        return np.fromiter((self.row_of[node] for node in nodes), np.intp, len(nodes))
+        return np.fromiter((self.row_of[node] for node in nodes), np.int64, len(nodes))
 
     def forget(self, nodes: Iterable[NodeId]) -> None:
         for node in nodes:
@@ -101,8 +100,8 @@ class NodeMemory:
 class PoolMemory:
     """Per column, (f,) float32 unless said. shared: the shared move of the last slide. level, wobble: slow mean of
     shared and of its absolute change. spread: slow standard deviation of residuals among nodes, quick to rise.
-    lowest, highest: of all levels learned. has_peers: whether shared is in use. slides, seen: slides and node slides
-    that the column was learned in (int64)."""
+    lowest, highest: of all levels learned. has_peers: whether shared is in use. slides: slides that the
+    column was learned in, int64."""
 
     shared: F32
     level: F32
@@ -112,7 +111,6 @@ class PoolMemory:
     highest: F32
     has_peers: NDArray[np.bool_]
     slides: NDArray[np.int64]
-    seen: NDArray[np.int64]
 
     @classmethod
     def empty(cls, columns: int) -> PoolMemory:
@@ -128,7 +126,6 @@ class PoolMemory:
             highest=np.full(columns, -np.inf, np.float32),
             has_peers=np.zeros(columns, np.bool_),
             slides=np.zeros(columns, np.int64),
-            seen=np.zeros(columns, np.int64),
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:

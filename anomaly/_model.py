@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from fleetpulse.anomaly._archive import ArchiveError, pack, unpack
 from fleetpulse.anomaly._forest import Forest
 from fleetpulse.anomaly._load import SharedLoad
+from fleetpulse.anomaly._summary import energy, summarise, summary_width
 
 F32 = NDArray[np.float32]
 MODEL_VERSION = 1
 LIBRARIES = ("numpy", "scikit-learn")
-_DEVIATION_MAX = np.float32(25.0)
-_TOP = 5
 
 
 class ModelError(ValueError):
@@ -67,15 +66,12 @@ class Model:
 
         NaN is left out; the caller has put something pessimistic where a value is missing that used to be there.
         """
-        anomaly = self.forest.anomaly(summarise(self.load.remove(self._masked(deviations)), self.group))
+        anomaly = self.forest.anomaly(summarise(energy(self.without_load(deviations)), self.group))
         return np.maximum((anomaly - self.typical) / (self.threshold - self.typical), 0.0)
 
     def without_load(self, deviations: F32) -> F32:
         """(n, f): what the forest sees of each column."""
-        return self.load.remove(self._masked(deviations))
-
-    def _masked(self, deviations: F32) -> F32:
-        return np.where(self.known, deviations, np.float32(np.nan)).astype(np.float32)
+        return self.load.remove(np.where(self.known, deviations, np.float32(np.nan)).astype(np.float32))
 
     def to_bytes(self) -> bytes:
         manifest = {
@@ -178,32 +174,3 @@ def library_versions() -> dict[str, str]:
     """What a model's numbers may depend on. The patch level of Python does not."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, **{library: version(library) for library in LIBRARIES}}
-
-
-def summarise(deviations: F32, group: NDArray[np.int32]) -> F32:
-    """(n, f) deviations -> (n, summary_width) float32, the rows of the forest: sizes without sign, few and dense.
-
-    For each group its largest and the mean of its three largest; then the same of all columns, for the five largest,
-    and their root mean square. A forest splits at random columns: one column gone wrong among a hundred would rarely
-    be asked for, among thirty sizes it is. NaN counts as nothing.
-    """
-    size = np.minimum(np.abs(np.nan_to_num(deviations, nan=0.0)), _DEVIATION_MAX)
-    parts = []
-    for index in range(int(group.max()) + 1):
-        members = size[:, group == index]
-        parts += _largest(members, 3)
-    parts += _largest(size, _TOP)
-    parts.append(np.sqrt(np.mean(size.astype(np.float64) ** 2, axis=1)))
-    return np.log1p(np.stack(parts, axis=1)).astype(np.float32)
-
-
-def summary_width(group: NDArray[np.int32]) -> int:
-    return 2 * (int(group.max()) + 1) + 3
-
-
-def _largest(size: F32, top: int) -> list[F32]:
-    """The largest and the mean of the `top` largest of each row."""
-    if size.shape[1] == 0:
-        return [np.zeros(len(size), np.float32)] * 2
-    ordered = np.sort(size, axis=1)[:, ::-1][:, :top]
-    return [ordered[:, 0], ordered.mean(axis=1)]

@@ -56,6 +56,11 @@ class Track:
         self.under = 0
         return self._step_open(t_ms, finding, settings)
 
+    def is_over(self, t_ms: int) -> bool:
+        """Nothing open, nothing brewing, and long enough ended that it may open again at once."""
+        cooling = self.ended_ms is not None and t_ms - self.ended_ms < _COOL_MS
+        return self.event is None and self.over == 0 and not cooling
+
     def open(self, t_ms: int, finding: Finding, severity: str) -> Event:
         self.over = self.under = 0
         self.event = Event(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fleetpulse.anomaly._forest import Forest
 from fleetpulse.anomaly._load import SharedLoad
-from fleetpulse.anomaly._model import F32, Model, TrainingData, library_versions, summarise
+from fleetpulse.anomaly._model import F32, Model, TrainingData, library_versions
+from fleetpulse.anomaly._summary import energy, summarise
 
 LOAD_SHARE = 0.5
 LOAD_COMPONENTS_MAX = 6
 _BLOCKS = 12
 _TAIL = 0.1
+_APART_MIN = 0.05
+"""Typical and threshold are never closer: a forest of rows that are all alike has no scale of its own."""
 _GROW_MAX = 20_000
 
 
@@ -23,14 +28,14 @@ def train(data: TrainingData, seed: int) -> Model:
     overlapping windows lie in the same stretch, so that held-out scores are not those of near copies.
     """
     assert len(data.rows) >= 16, "the caller asks for more rows before it trains"
-    order = np.argsort(data.times_ns, kind="stable")
+    order = _in_order(data)
     rows = data.rows[order]
     held = (np.arange(len(rows)) * _BLOCKS // len(rows)) % 3 == 1
     known = np.asarray(~np.isnan(rows).all(axis=0))
     load = SharedLoad.learn(rows[~held], share=LOAD_SHARE, components_max=LOAD_COMPONENTS_MAX)
     grown_on = _spread_over(rows[~held], _GROW_MAX)
-    forest = Forest.grow(summarise(load.remove(grown_on), data.group), seed=seed)
-    scores = forest.anomaly(summarise(load.remove(rows[held]), data.group))
+    forest = Forest.grow(summarise(energy(load.remove(grown_on)), data.group), seed=seed)
+    scores = forest.anomaly(summarise(energy(load.remove(rows[held])), data.group))
     typical = float(np.median(scores))
     return Model(
         schema_hash=data.schema_hash,
@@ -40,7 +45,7 @@ def train(data: TrainingData, seed: int) -> Model:
         load=load,
         forest=forest,
         typical=typical,
-        threshold=max(_threshold(scores, data.budget_per_row), typical + 0.05),
+        threshold=threshold_for(scores, data.budget_per_row),
         rows=len(rows),
         from_ns=int(data.times_ns[order[0]]),
         to_ns=int(data.times_ns[order[-1]]),
@@ -48,7 +53,7 @@ def train(data: TrainingData, seed: int) -> Model:
     )
 
 
-def _threshold(scores: NDArray[np.float64], budget: float) -> float:
+def threshold_for(scores: NDArray[np.float64], budget: float) -> float:
     """Where a held-out row would lie above with probability `budget`.
 
     Held-out rows are far fewer than 1 / budget, so their upper tenth is continued as an exponential tail. Its excess
@@ -57,7 +62,14 @@ def _threshold(scores: NDArray[np.float64], budget: float) -> float:
     start = float(np.quantile(scores, 1 - _TAIL))
     above = scores[scores > start]
     mean_excess = float((above - start).mean()) if len(above) else 0.0
-    return max(start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL))), float(scores.max()))
+    found = max(start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL))), float(scores.max()))
+    return max(found, float(np.median(scores)) + _APART_MIN)
+
+
+def _in_order(data: TrainingData) -> NDArray[np.intp]:
+    """By time, and within a time by the rows themselves: how the caller ordered them changes nothing."""
+    keys = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(data.rows)]
+    return np.lexsort((np.frombuffer(b"".join(keys), np.uint64), data.times_ns))
 
 
 def _spread_over(rows: F32, at_most: int) -> F32:

@@ -79,12 +79,8 @@ class MadeUpFleet:
     def __post_init__(self) -> None:
         print(f"fleet seed {self.seed}")
         self.random = np.random.default_rng(self.seed)
-        self.features = [
-            (column, f.name, signal_of(f.name), 60 if f.window == "1m" else 300)
-            for column, f in enumerate(CATALOG.features)
-            if signal_of(f.name) in TYPICAL
-        ]
-        self.signals = sorted({signal for _, _, signal, _ in self.features})
+        self.signals = sorted({signal_of(f.name) for f in CATALOG.features} & TYPICAL.keys())
+        self.picked = {window_s: self._columns(window) for window_s, window in ((300, "5m"), (60, "1m"))}
         base = np.array([TYPICAL[s][0] for s in self.signals])
         self.base = base * np.exp(self.differ * self.random.standard_normal((self.nodes, len(base))))
         self.noise = np.array([TYPICAL[s][1] for s in self.signals])
@@ -93,6 +89,12 @@ class MadeUpFleet:
         self.history: list[NDArray[np.float64]] = []
         self.t_s = 0
         self.held: dict[int, NodeVector] = {}
+
+    def _columns(self, window: str) -> tuple[list[int], list[int]]:
+        """Columns of the catalog with this window, and the signals they show."""
+        shown = [(i, signal_of(f.name)) for i, f in enumerate(CATALOG.features) if f.window == window]
+        shown = [(i, signal) for i, signal in shown if signal in self.signals]
+        return [i for i, _ in shown], [self.signals.index(signal) for _, signal in shown]
 
     def slides(self, seconds: int) -> Iterator[tuple[int, list[NodeVector]]]:
         """(t_ns, newest vector of every node) for so long."""
@@ -121,8 +123,8 @@ class MadeUpFleet:
 
     def _vector(self, node: int, means: Mapping[int, NDArray[np.float64]]) -> NodeVector:
         values = np.full(len(CATALOG.features), np.nan, np.float32)
-        for column, _, signal, window_s in self.features:
-            values[column] = means[window_s][node, self.signals.index(signal)]
+        for window_s, (columns, signals) in self.picked.items():
+            values[columns] = means[window_s][node, signals]
         return vector_of(
             f"node-{node:03}",
             values,
