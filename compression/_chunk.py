@@ -15,7 +15,7 @@ from fleetpulse.compression._bits import bytes_of, get, words_of
 from fleetpulse.compression._bytes import Reader, put_text, put_uvarint
 from fleetpulse.compression._errors import ChunkError
 from fleetpulse.compression._identities import Labels, decode_identities, encode_identities
-from fleetpulse.compression._integers import get_count, put_count
+from fleetpulse.compression._numbers import get_count, put_count
 
 MAGIC = b"FPC"
 VERSION = 1

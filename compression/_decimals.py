@@ -21,7 +21,7 @@ from fleetpulse.compression._bits import (
     unzigzag,
     zigzag,
 )
-from fleetpulse.compression._integers import count_bits, get_count, get_number, number_bits, put_count, put_number
+from fleetpulse.compression._numbers import count_bits, get_count, get_number, number_bits, put_count, put_number
 
 EXPONENT_MAX = 22
 """Powers of ten up to this one are exact in float64."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fleetpulse.compression._bits import I64Array, U64Array, bytes_of, get, put, signed, words_of
 from fleetpulse.compression._bytes import Reader
 from fleetpulse.compression._errors import ChunkError
-from fleetpulse.compression._integers import bit_length, count_bits, get_count, put_count
+from fleetpulse.compression._numbers import bit_length, count_bits, get_count, put_count
 from fleetpulse.compression._texts import decode_texts, encode_texts
 
 Labels = tuple[tuple[str, str], ...]

@@ -11,89 +11,40 @@ import numpy as np
 from numba import njit
 
 from fleetpulse.compression._bits import (
-    ALL_ONES,
     ONE,
     ZERO,
     I64Array,
     U64Array,
     get,
-    leading_zeros,
-    peek,
     put,
     signed,
     unzigzag,
     zigzag,
 )
+from fleetpulse.compression._numbers import (
+    CODE_PARAMETER_MAX,
+    RICE_ONES_MAX,
+    bit_length,
+    get_elias,
+    get_number,
+    get_rice,
+    number_bits,
+    put_elias,
+    put_number,
+    put_rice,
+)
 
 PACKED, RICE, ELIAS = 0, 1, 2
 """Codes of the rest: a fixed width above a base; Rice; the bit length in unary, then the bits (Elias gamma)."""
-APART = 4
-"""Added to a code: every value has a bit before it that is 0 for a zero, which then needs no more."""
-CODE_BITS = 3
+APART, GAPS = 4, 8
+"""Added to a code: zeros are not written in it. With APART every value has a bit before it that is 0 for a zero; with
+GAPS, every other value has before it how many zeros come first."""
+CODE_BITS = 4
 PARAMETER_BITS = 6
+WIDTH_BITS = 7
 
 Plan = tuple[int, int, int, int, int]
-"""How a run is written: order, factor, code, the code's parameter, and the bits that all of it takes."""
-
-RICE_ONES_MAX = 32
-"""A Rice quotient of this or more is written as that many ones and the whole value in 64 bits."""
-
-
-@njit(cache=True)
-def bit_length(value: np.uint64) -> int:
-    return 64 - leading_zeros(value)
-
-
-@njit(cache=True)
-def put_number(words: U64Array, at: int, value: np.uint64) -> int:
-    """Any uint64: its bit length in 6 bits, then its bits below the highest. A length of 63 or 64 is written as 63,
-    and all 64 bits follow."""
-    length = bit_length(value)
-    if length >= 63:
-        return put(words, put(words, at, np.uint64(63), 6), value, 64)
-    at = put(words, at, np.uint64(length), 6)
-    if length <= 1:
-        return at
-    return put(words, at, value ^ (ONE << np.uint64(length - 1)), length - 1)
-
-
-@njit(cache=True)
-def get_number(words: U64Array, at: int) -> tuple[int, np.uint64]:
-    length = signed(get(words, at, 6))
-    at += 6
-    if length == 63:
-        return at + 64, peek(words, at)
-    if length <= 1:
-        return at, np.uint64(length)
-    return at + length - 1, get(words, at, length - 1) | (ONE << np.uint64(length - 1))
-
-
-@njit(cache=True)
-def number_bits(value: np.uint64) -> int:
-    length = bit_length(value)
-    return 70 if length >= 63 else 6 + max(length - 1, 0)
-
-
-@njit(cache=True)
-def put_count(words: U64Array, at: int, count: int) -> int:
-    """A number that is mostly small: Elias gamma of count + 1. 0 <= count < 2**32."""
-    value = np.uint64(count + 1)
-    length = bit_length(value)
-    return put(words, at + length - 1, value, length)
-
-
-@njit(cache=True)
-def get_count(words: U64Array, at: int) -> tuple[int, int]:
-    """(position, count). More than 32 zeros are no count: then it is -1."""
-    zeros = leading_zeros(peek(words, at))
-    if zeros > 32:
-        return at + zeros, -1
-    return at + 2 * zeros + 1, signed(get(words, at + zeros, zeros + 1)) - 1
-
-
-@njit(cache=True)
-def count_bits(count: int) -> int:
-    return 2 * bit_length(np.uint64(count + 1)) - 1
+"""How a run is written: order, factor, code, the parameter of RICE and ELIAS, and the bits that all of it takes."""
 
 
 @njit(cache=True)
@@ -162,8 +113,7 @@ def choose_code(rest: I64Array) -> tuple[int, int, int]:
         else:
             total += np.float64(z)
             lengths_apart[bit_length(z - ONE)] += 1
-    width = bit_length(np.uint64(highest - lowest))
-    code, parameter, best = PACKED, width, number_bits(zigzag(lowest)) + 7 + n * width
+    code, parameter, best = PACKED, 0, packed_bits(lowest, highest, n)
     k, bits = best_elias(lengths, n)
     if bits < best:
         code, parameter, best = ELIAS, k, bits
@@ -173,17 +123,45 @@ def choose_code(rest: I64Array) -> tuple[int, int, int]:
     if zeros == 0:
         return code, parameter, best
     left = n - zeros
-    width = bit_length(np.uint64(highest_apart - lowest_apart))
-    bits = n + number_bits(zigzag(lowest_apart)) + 7 + left * width
+    where, zero_bits = APART, n
+    _, bits = best_gaps(rest)
+    if bits < n:
+        where, zero_bits = GAPS, bits
+    bits = zero_bits + packed_bits(lowest_apart, highest_apart, left)
     if bits < best:
-        code, parameter, best = APART | PACKED, width, bits
+        code, parameter, best = where | PACKED, 0, bits
     k, bits = best_elias(lengths_apart, left)
-    if n + bits < best:
-        code, parameter, best = APART | ELIAS, k, n + bits
-    k, bits = best_rice(rest, total - left, left, True, best - n)
-    if n + bits < best:
-        code, parameter, best = APART | RICE, k, n + bits
+    if zero_bits + bits < best:
+        code, parameter, best = where | ELIAS, k, zero_bits + bits
+    k, bits = best_rice(rest, total - left, left, True, best - zero_bits)
+    if zero_bits + bits < best:
+        code, parameter, best = where | RICE, k, zero_bits + bits
     return code, parameter, best
+
+
+@njit(cache=True)
+def packed_bits(lowest: int, highest: int, n: int) -> int:
+    """What n values in this range take, packed."""
+    return number_bits(zigzag(lowest)) + WIDTH_BITS + n * bit_length(np.uint64(highest - lowest))
+
+
+@njit(cache=True)
+def best_gaps(rest: I64Array) -> tuple[int, int]:
+    """(k, bits with the parameter) of the shortest ELIAS code of the gaps: the zeros before each value that is none,
+    and those behind the last such value unless that ends the rest."""
+    lengths = np.zeros(65, np.int64)
+    gap, count = 0, 0
+    for value in rest:
+        if value == 0:
+            gap += 1
+            continue
+        lengths[bit_length(np.uint64(gap))] += 1
+        count += 1
+        gap = 0
+    if gap:
+        lengths[bit_length(np.uint64(gap))] += 1
+        count += 1
+    return best_elias(lengths, count)
 
 
 @njit(cache=True)
@@ -210,7 +188,7 @@ def best_elias(lengths: I64Array, n: int) -> tuple[int, int]:
     for length in range(1, 65):
         bits += 2 * length * lengths[length]
     k, best = 0, bits
-    for candidate in range(1, 63):
+    for candidate in range(1, CODE_PARAMETER_MAX + 1):
         # One low bit more for all; two less of the length for those that are longer, one less for those that fit now.
         longer -= lengths[candidate]
         bits += n - 2 * longer - lengths[candidate]
@@ -288,76 +266,46 @@ def put_run(words: U64Array, at: int, run: I64Array, plan: Plan, steps: I64Array
     if order == 2:
         at = put_number(words, at, zigzag(steps[0]))
     left = rest[: rest_of(steps[: n - 1], order, rest)]
-    apart = code >= APART
-    kind = code & ~APART
     at = put(words, at, np.uint64(code), CODE_BITS)
+    return put_rest(words, at, left, code, parameter)
+
+
+@njit(cache=True)
+def put_rest(words: U64Array, at: int, rest: I64Array, code: int, parameter: int) -> int:
+    """Append the rest in a code, whose number is not written, its parameters first."""
+    kind = code & 3
+    some_apart = code > 3
+    base, width, gaps_k = 0, 0, 0
     if kind == PACKED:
-        lowest, _, lowest_apart, _ = bounds_of(left)
-        base = lowest_apart if apart else lowest
+        lowest, highest, lowest_apart, highest_apart = bounds_of(rest)
+        base = lowest_apart if some_apart else lowest
+        width = bit_length(np.uint64((highest_apart if some_apart else highest) - base))
         at = put_number(words, at, zigzag(base))
-        at = put(words, at, np.uint64(parameter), 7)
-        for value in left:
-            if apart:
+        at = put(words, at, np.uint64(width), WIDTH_BITS)
+    else:
+        at = put(words, at, np.uint64(parameter), PARAMETER_BITS)
+    if code & GAPS:
+        gaps_k, _ = best_gaps(rest)
+        at = put(words, at, np.uint64(gaps_k), PARAMETER_BITS)
+    gap = 0
+    for value in rest:
+        if some_apart:
+            if code & APART:
                 at = put(words, at, np.uint64(value != 0), 1)
-                if value == 0:
-                    continue
-            at = put(words, at, np.uint64(value - base), parameter)
-        return at
-    at = put(words, at, np.uint64(parameter), PARAMETER_BITS)
-    for value in left:
-        z = zigzag(value)
-        if apart:
-            at = put(words, at, np.uint64(value != 0), 1)
             if value == 0:
+                gap += 1
                 continue
-            z -= ONE
+            if code & GAPS:
+                at = put_elias(words, at, np.uint64(gap), gaps_k)
+                gap = 0
+        if kind == PACKED:
+            at = put(words, at, np.uint64(value - base), width)
+            continue
+        z = zigzag(value) - ONE if some_apart else zigzag(value)
         at = put_rice(words, at, z, parameter) if kind == RICE else put_elias(words, at, z, parameter)
+    if code & GAPS and gap:
+        at = put_elias(words, at, np.uint64(gap), gaps_k)
     return at
-
-
-@njit(cache=True)
-def put_rice(words: U64Array, at: int, value: np.uint64, k: int) -> int:
-    """The value without its k low bits as so many ones and a zero, then the low bits."""
-    over = value >> np.uint64(k)
-    if over >= np.uint64(RICE_ONES_MAX):
-        at = put(words, at, ALL_ONES >> np.uint64(64 - RICE_ONES_MAX), RICE_ONES_MAX)
-        return put(words, at, value, 64)
-    ones = signed(over)
-    at = put(words, at, (ONE << np.uint64(ones + 1)) - np.uint64(2), ones + 1)
-    return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
-
-
-@njit(cache=True)
-def get_rice(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
-    ones = leading_zeros(~peek(words, at))
-    if ones >= RICE_ONES_MAX:
-        return at + RICE_ONES_MAX + 64, peek(words, at + RICE_ONES_MAX)
-    at += ones + 1
-    return at + k, (np.uint64(ones) << np.uint64(k)) | get(words, at, k)
-
-
-@njit(cache=True)
-def put_elias(words: U64Array, at: int, value: np.uint64, k: int) -> int:
-    """The bit length of the value without its k low bits as so many ones and a zero, its bits below the highest, the
-    low bits."""
-    over = value >> np.uint64(k)
-    ones = bit_length(over)
-    at = put(words, at, ALL_ONES >> np.uint64(64 - ones), ones) if ones else at
-    at += 1
-    if ones > 1:
-        at = put(words, at, over ^ (ONE << np.uint64(ones - 1)), ones - 1)
-    return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
-
-
-@njit(cache=True)
-def get_elias(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
-    ones = leading_zeros(~peek(words, at))
-    at += ones + 1
-    over = np.uint64(ones)
-    if ones > 1:
-        over = get(words, at, ones - 1) | (ONE << np.uint64(ones - 1))
-        at += ones - 1
-    return at + k, (over << np.uint64(k)) | get(words, at, k)
 
 
 @njit(cache=True)
@@ -388,37 +336,70 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
         first = 2
     code = signed(get(words, at, CODE_BITS))
     at += CODE_BITS
-    apart = code >= APART
-    kind = code & ~APART
-    base = 0
-    width = PARAMETER_BITS
+    if order > 2 or code & 3 > ELIAS or code >> 2 > 2:
+        return start, False
+    # The run holds the rest until it is summed up.
+    at, good = get_rest(words, at, end, code, run[first:])
+    if not good:
+        return at, False
+    for i in range(first, n):
+        if order == 0:
+            run[i] = run[0] + run[i] * factor
+        elif order == 1:
+            run[i] = run[i - 1] + run[i] * factor
+        else:
+            step += run[i]
+            run[i] = run[i - 1] + step * factor
+    return at, True
+
+
+@njit(cache=True)
+def get_rest(words: U64Array, at: int, end: int, code: int, rest: I64Array) -> tuple[int, bool]:
+    """Fill rest from the stream; False as for get_run."""
+    begin = at
+    kind = code & 3
+    some_apart = code > 3
+    base, k, gaps_k, gap = 0, 0, 0, 0
     if kind == PACKED:
         at, raw = get_number(words, at)
         base = unzigzag(raw)
-        width = 7
-    k = signed(get(words, at, width))
-    at += width
-    if order > 2 or kind > ELIAS or k > (64 if kind == PACKED else 62):
-        return start, False
-    for i in range(first, n):
+        k = signed(get(words, at, WIDTH_BITS))
+        at += WIDTH_BITS
+    else:
+        k = signed(get(words, at, PARAMETER_BITS))
+        at += PARAMETER_BITS
+    if k > (64 if kind == PACKED else CODE_PARAMETER_MAX):
+        return begin, False
+    n = len(rest)
+    if code & GAPS:
+        gaps_k = signed(get(words, at, PARAMETER_BITS))
+        at += PARAMETER_BITS
+        if gaps_k > CODE_PARAMETER_MAX:
+            return begin, False
+        if n:
+            at, raw = get_elias(words, at, gaps_k)
+            gap = signed(min(raw, np.uint64(n)))
+    for i in range(n):
         if at > end:
             return at, False
-        value = 0
-        if apart and get(words, at, 1) == ZERO:
-            at += 1
-        else:
-            at += apart
-            if kind == PACKED:
-                value = signed(get(words, at, k)) + base
-                at += k
+        if some_apart:
+            if code & GAPS:
+                if gap > 0:
+                    gap -= 1
+                    rest[i] = 0
+                    continue
             else:
-                at, z = get_rice(words, at, k) if kind == RICE else get_elias(words, at, k)
-                value = unzigzag(z + ONE if apart else z)
-        if order == 0:
-            run[i] = run[0] + value * factor
-        elif order == 1:
-            run[i] = run[i - 1] + value * factor
+                at += 1
+                if get(words, at - 1, 1) == ZERO:
+                    rest[i] = 0
+                    continue
+        if kind == PACKED:
+            rest[i] = signed(get(words, at, k)) + base
+            at += k
         else:
-            step += value
-            run[i] = run[i - 1] + step * factor
+            at, z = get_rice(words, at, k) if kind == RICE else get_elias(words, at, k)
+            rest[i] = unzigzag(z + ONE if some_apart else z)
+        if code & GAPS and i + 1 < n:
+            at, raw = get_elias(words, at, gaps_k)
+            gap = signed(min(raw, np.uint64(n)))
     return at, at <= end

@@ -12,14 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fleetpulse.compression._bits import ONE, I64Array, U64Array, get, put
-from fleetpulse.compression._integers import (
-    count_bits,
-    get_count,
-    get_run,
-    plan_run,
-    put_count,
-    put_run,
-)
+from fleetpulse.compression._integers import get_run, plan_run, put_run
+from fleetpulse.compression._numbers import count_bits, get_count, put_count
 
 BoolArray = NDArray[np.bool_]
 

@@ -39,19 +39,15 @@ from fleetpulse.compression._decimals import (
     to_decimal,
 )
 from fleetpulse.compression._gorilla import NO_WINDOW, get_xor, put_xor
-from fleetpulse.compression._integers import (
-    PACKED,
-    Plan,
+from fleetpulse.compression._integers import PACKED, Plan, get_run, plan_run, put_run
+from fleetpulse.compression._numbers import (
     bit_length,
     count_bits,
     get_count,
     get_number,
-    get_run,
     number_bits,
-    plan_run,
     put_count,
     put_number,
-    put_run,
 )
 
 CONSTANT, REFERENCE, INTEGERS, DECIMAL, XOR, RAW = range(6)
