@@ -13,12 +13,18 @@ from dataclasses import dataclass, field
 from fleetpulse.anomaly import Detector, DetectorSettings, Model, ModelError, Slide
 from fleetpulse.features import Catalog, NodeId, NodeVector, VectorError
 
+NS_PER_MS = 1_000_000
 SLIDE_NS = 5_000_000_000
 IDLE_MS = 30_000
 """A source that delivered nothing for this long, by the worker's clock, is not waited for: longer than a rebalance."""
 SETTLE_MS = 15_000
 """How long a pool waits, by the worker's clock, after a source appeared that it had not heard of. While workers catch
 up, the first partition may be far ahead of those that have not delivered yet: their nodes are not silent."""
+LIVE_MS = 30_000
+LIVE_SLIDES = 6
+"""Silence is heard only once this many slides in a row were of the last LIVE_MS. While a backlog is worked off, nodes
+whose records are further back in it look silent and are not: they are left out of a slide instead."""
+HEARD_NS = 25_000_000_000
 FORGET_NS = 1_200_000_000_000
 """A node without a vector for this long is no longer part of its pool."""
 SLIDES_KEPT = 512
@@ -52,6 +58,7 @@ class _Pool:
     offsets: dict[int, int] = field(default_factory=dict)
     """By slide number, the newest offset that is part of it."""
     settled_ms: int = 0
+    live_slides: int = 0
     last_slide: int = 0
 
 
@@ -134,10 +141,10 @@ class DetectShard:
             if len(pool.waiting) > SLIDES_KEPT:
                 due = max(due, sorted(pool.waiting)[-SLIDES_KEPT])
             for number in sorted(n for n in pool.waiting if n <= due):
-                judged.append(self._judge(name, pool, number))
+                judged.append(self._judge(name, pool, number, now_ms))
         return judged
 
-    def _judge(self, name: str, pool: _Pool, number: int) -> PoolSlide:
+    def _judge(self, name: str, pool: _Pool, number: int, now_ms: int) -> PoolSlide:
         for node, vector in pool.waiting.pop(number).items():
             held = pool.newest.get(node)
             if held is None or held.t_end_ns <= vector.t_end_ns:
@@ -146,7 +153,11 @@ class DetectShard:
         t_ns = number * SLIDE_NS
         for node in [node for node, vector in pool.newest.items() if vector.t_end_ns < t_ns - FORGET_NS]:
             del pool.newest[node]
-        slide = pool.detector.slide(t_ns, list(pool.newest.values()))
+        pool.live_slides = pool.live_slides + 1 if t_ns // NS_PER_MS >= now_ms - LIVE_MS else 0
+        vectors = list(pool.newest.values())
+        if pool.live_slides < LIVE_SLIDES:
+            vectors = [vector for vector in vectors if t_ns - vector.t_end_ns <= _heard_ns(vector)]
+        slide = pool.detector.slide(t_ns, vectors)
         return PoolSlide(name, t_ns, slide, publish=pool.offsets.pop(number) >= self.publish_from)
 
     def _new_detector(self, pool: str) -> Detector:
@@ -169,3 +180,8 @@ class DetectShard:
             except ModelError as error:
                 self.notes.append(f"memory of pool {pool} not used: {error}")
         return Detector(self._catalog, pool=pool, seed=self._seed, settings=self._settings, model=model)
+
+
+def _heard_ns(vector: NodeVector) -> int:
+    """How old a node's newest sample may be before anyone would call the node silent."""
+    return max(HEARD_NS, 3 * vector.scrape_interval_ms * NS_PER_MS)

@@ -84,6 +84,26 @@ def test_a_pool_waits_for_sources_that_have_not_delivered_yet(catalog: Catalog) 
     assert [event for slide in slides for event in slide.slide.events] == []
 
 
+def test_a_node_further_back_in_a_backlog_is_not_silent_and_a_live_one_that_stops_is(catalog: Catalog) -> None:
+    """Two nodes of one source: in the backlog b is a minute behind; later, live, it really stops."""
+    feed = Feed(catalog)
+    now_ms = (START_NS + 97 * SLIDE_NS) // 1_000_000
+    for slide in range(1, 101):
+        feed.apply("a", slide, 0, now_ms)
+        feed.apply("b", max(1, slide - 12) if slide <= 80 else slide, 0, now_ms)
+    slides = feed.shard.slides(now_ms + SETTLE_MS)
+    assert [event for slide in slides for event in slide.slide.events] == []
+
+    events = []
+    for slide in range(101, 160):
+        now_ms = (START_NS + slide * SLIDE_NS) // 1_000_000 + 1000
+        feed.apply("a", slide, 0, now_ms)
+        if slide < 130:
+            feed.apply("b", slide, 0, now_ms)
+        events += [event for judged in feed.shard.slides(now_ms) for event in judged.slide.events]
+    assert [(event.node, event.detector, event.state) for event in events] == [("b", "silence", "opened")]
+
+
 def test_slides_below_publish_from_are_silent(catalog: Catalog) -> None:
     feed = Feed(catalog, publish_from=2)
     for slide in range(1, 5):
