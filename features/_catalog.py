@@ -49,7 +49,7 @@ class SeriesSet:
 
     where, leave_out: (label, regular expression) pairs; the expression has to match the whole value, and an absent
     label counts as "". each: labels whose values split the set into groups. combine works within a group, across
-    between groups.
+    between groups. once: series with equal labels are reports of one thing, of which one counts.
     """
 
     name: str
@@ -62,6 +62,7 @@ class SeriesSet:
     value_is: float | None
     counter: bool
     histogram: bool
+    once: bool
 
     def takes(self, source: Source) -> bool:
         """Whether a series with this source belongs here.
@@ -206,6 +207,7 @@ class _Reader:
         self.path = path
         self.text = text
         self.patterns: dict[str, str] = {}
+        self.once = ""
         self.sets: dict[str, SeriesSet] = {}
         self.features: list[Feature] = []
         self.by_meaning: dict[tuple[object, ...], str] = {}
@@ -217,15 +219,16 @@ class _Reader:
             found = re.search(r"line (\d+)", str(error))
             line = int(found[1]) if found else self.text.count("\n") + 1
             raise CatalogError(self.path, line, f"not TOML: {error}") from None
-        top = Located(self.path, 1, {}, "the file")
-        top.check_keys(document, ("extends", "pattern", "source", "feature"))
         places = locate(self.path, self.text)
+        top = places.top
+        top.check_keys(document, ("extends", "once", "pattern", "source", "feature"))
         if "extends" in document:
             if document["extends"] != "default":
                 raise CatalogError(self.path, 1, 'extends can only be "default"')
             base = _Reader("catalog.toml", _default_text())
             base.read()
             self.patterns, self.sets, self.features = base.patterns, base.sets, base.features
+            self.once = base.once
             self.by_meaning = base.by_meaning
         for label, table in (("pattern", dict), ("source", dict), ("feature", list)):
             if not isinstance(document.get(label, table()), table):
@@ -233,6 +236,8 @@ class _Reader:
         patterns = document.get("pattern", {})
         for name in patterns:
             self.patterns[name] = places.pattern.expression(patterns, name)
+        if "once" in document:
+            self.once = top.expression(document, "once")
         for name, table in document.get("source", {}).items():
             self._add_set(name, table, places.source(name))
         rows = document.get("feature", [])
@@ -269,6 +274,7 @@ class _Reader:
             value_is=value_is,
             counter=at.flag(table, "counter"),
             histogram=at.flag(table, "histogram"),
+            once=all(re.fullmatch(self.once, metric) for metric in metrics),
         )
 
     def _conditions(self, table: Mapping[str, Any], key: str, at: Located) -> tuple[tuple[str, str], ...]:

@@ -111,6 +111,7 @@ class Places:
     """Places of all tables. Those that were written inline, without a header of their own, are on the first line."""
 
     path: str
+    top: Located
     pattern: Located
     sources: dict[str, Located] = field(default_factory=dict)
     features: list[Located] = field(default_factory=list)
@@ -127,8 +128,8 @@ class Places:
 def locate(path: str, text: str) -> Places:
     """Lines of all tables and keys. Understands what TOML allows in such a file when tables have headers; anything
     unusual is located at the nearest header above."""
-    places = Places(path, Located(path, 1, {}, "[pattern]"))
-    current = Located(path, 1, {}, "the file")
+    places = Places(path, Located(path, 1, {}, "the file"), Located(path, 1, {}, "[pattern]"))
+    current = places.top
     for number, line in enumerate(text.splitlines(), 1):
         header = _HEADER.match(line)
         if header:

@@ -105,9 +105,9 @@ def scrapes(
 @njit(cache=True)
 def at_scrapes(
     scrape: I64Array, tolerance: int, time: I64Array, begin: I64Array, value: F64Array,
-    lo: int, hi: int, mode: int, interval: int, presence: bool, out: F64Array,
+    lo: int, hi: int, mode: int, interval: int, presence: bool, out: F64Array, when: I64Array,
 ) -> None:  # fmt: skip
-    """What one series says at each scrape; NaN where it says nothing.
+    """What one series says at each scrape, NaN where it says nothing; and the time of the sample that says it.
 
     A level says its newest value, while it has not ended. A counter says the rate of the interval that the scrape lies
     in, or of its last one while it has not ended. presence: 1 where it has a sample at all.
@@ -124,14 +124,17 @@ def at_scrapes(
                 i += 1
             if last >= 0 and t - time[last] <= hold:
                 out[k] = 1.0 if presence and mode != LEVEL else value[last]
+                when[k] = time[last]
         else:
             while i < hi and time[i] < t - tolerance:
                 i += 1
             if i < hi:
                 if begin[i] < t:
                     out[k] = value[i]
+                    when[k] = time[i]
             elif hi > lo + 1 and t - time[hi - 1] <= hold:
                 out[k] = value[hi - 1]
+                when[k] = time[hi - 1]
 
 
 @njit(cache=True)

@@ -86,20 +86,24 @@ def read_members(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def evaluate(  # type: ignore[no-untyped-def]
-    spans, speaks, elapsed, origin, total, time, begin, said_by, member_mode, set_at, entry_member, entry_group,
+    spans, speaks, elapsed, origin, total, time, begin, said_by, member_mode,
+    set_at, entry_member, entry_group, entry_slot,
     signals, at_zero, uses, argument, set_combine, set_across, set_value, bounds, t_end,
 ):  # fmt: skip
     """All features of one node at t_end.
 
-    spans .. total: from read_members, with its time, begin and value (here said_by). member_mode .. entry_group:
+    spans .. total: from read_members, with its time, begin and value (here said_by). member_mode .. entry_slot:
     NodePlan. signals .. bounds: Program.
     Returns (value, status, newest, measure, usual interval of the node, covered), the first four by feature; covered
     in nanoseconds of the long window.
     """
-    lo, hi, interval = spans[0], spans[1], spans[2]
+    lo, hi = spans[0], spans[1]
     n_members = len(member_mode)
     t0 = np.array([t_end - LONG_NS, t_end - SHORT_NS])
-    pace = node_interval(lo, hi, interval)
+    pace = node_interval(lo, hi, spans[2])
+    interval = np.empty(n_members, np.int64)
+    for m in range(n_members):
+        interval[m] = spans[2, m] if spans[2, m] > 0 else pace
     heard = longest(speaks[0], np.arange(n_members))
     room = hi[n_members - 1] if n_members else 0
 
@@ -126,7 +130,8 @@ def evaluate(  # type: ignore[no-untyped-def]
             walked = scrape[: scrapes(members, time, lo, hi, step // 2, scrape, spare)]
             said = walk(
                 signals[k], at_zero[k], walked, step // 2, time, begin, said_by, lo, hi,
-                member_mode, interval, set_at, entry_member, entry_group, set_combine, set_across, set_value,
+                member_mode, interval, set_at, entry_member, entry_group, entry_slot,
+                set_combine, set_across, set_value,
             )  # fmt: skip
             before = beginning(members, time, begin, lo, hi, member_mode)
         weight_s = np.empty(len(walked))
@@ -135,7 +140,8 @@ def evaluate(  # type: ignore[no-untyped-def]
             if code in (LAST, RATE, INCREASE):
                 x = over_window(
                     signals[k], at_zero[k], code, w, t0, time, said_by, lo, hi, member_mode, interval,
-                    total, elapsed, origin, set_at, entry_member, entry_group, set_combine, set_across, set_value,
+                    total, elapsed, origin, set_at, entry_member, entry_group, entry_slot,
+                    set_combine, set_across, set_value,
                 )  # fmt: skip
             else:
                 weigh(walked, before, member_mode[members[0]], step, t0[w], weight_s)
@@ -155,7 +161,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                 if code not in (RATE, INCREASE) or member_mode[divisors[0]] != LEVEL:
                     known = min(known, longest(speaks[w], divisors))
             value[f], newest[f], rank[f], measure[f] = x, latest, uses[u, RANK], uses[u, MEASURE]
-            if t_end - latest > hold_of(due if due > 0 else pace):
+            if t_end - latest > hold_of(due):
                 status[f] = STALE
             elif code != LAST and known < ENOUGH * (t_end - t0[w]):
                 status[f] = PARTIAL
@@ -229,7 +235,7 @@ def run_of(entry_group: I64Array, group: int, start: int, end: int) -> tuple[int
 @njit(cache=True)
 def walk(  # type: ignore[no-untyped-def]
     signal, at_zero, scrape, tolerance, time, begin, value, lo, hi, mode, interval,
-    set_at, entry_member, entry_group, set_combine, set_across, set_value,
+    set_at, entry_member, entry_group, entry_slot, set_combine, set_across, set_value,
 ):  # fmt: skip
     """The combined value at each scrape, (len(scrape),) float64, NaN where there is none."""
     of, per = signal[OF], signal[PER]
@@ -244,7 +250,7 @@ def walk(  # type: ignore[no-untyped-def]
         i, stop = run_of(entry_group, entry_group[i], i, end)
         group = together(
             scrape, tolerance, i, stop, set_combine[of], set_value[of],
-            time, begin, value, lo, hi, mode, interval, entry_member,
+            time, begin, value, lo, hi, mode, interval, entry_member, entry_slot,
         )  # fmt: skip
         if per >= 0:
             if signal[SPLIT_ALIKE] or len(divisor) == 0:
@@ -253,7 +259,7 @@ def walk(  # type: ignore[no-untyped-def]
                     j, j_stop = run_of(entry_group, entry_group[i], j, set_at[per + 1])
                 divisor = together(
                     scrape, tolerance, j, j_stop, set_combine[per], set_value[per],
-                    time, begin, value, lo, hi, mode, interval, entry_member,
+                    time, begin, value, lo, hi, mode, interval, entry_member, entry_slot,
                 )  # fmt: skip
             for k in range(len(scrape)):
                 group[k] = quotient(group[k], divisor[k], signal[COMPLEMENT] != 0, at_zero)
@@ -270,24 +276,33 @@ def walk(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def together(  # type: ignore[no-untyped-def]
-    scrape, tolerance, start, stop, combine, wanted, time, begin, value, lo, hi, mode, interval, entry_member
+    scrape, tolerance, start, stop, combine, wanted, time, begin, value, lo, hi, mode, interval,
+    entry_member, entry_slot,
 ):  # fmt: skip
-    """The series entry_member[start:stop] combined at each scrape."""
-    n = np.zeros(len(scrape), np.int64)
-    a = np.zeros(len(scrape))
-    b = np.zeros(len(scrape))
-    x = np.empty(len(scrape))
+    """The series entry_member[start:stop] combined at each scrape. Of those in one slot the newest sample speaks."""
+    room = len(scrape)
+    n = np.zeros(room, np.int64)
+    a = np.zeros(room)
+    b = np.zeros(room)
+    x = np.empty(room)
+    when = np.zeros(room, np.int64)
+    said = np.empty(room)
+    said_when = np.zeros(room, np.int64)
     presence = combine == COUNT
     for e in range(start, stop):
         m = entry_member[e]
-        at_scrapes(scrape, tolerance, time, begin, value, lo[m], hi[m], mode[m], interval[m], presence, x)
-        for k in range(len(scrape)):
-            if not np.isnan(x[k]):
-                said = x[k]
+        at_scrapes(scrape, tolerance, time, begin, value, lo[m], hi[m], mode[m], interval[m], presence, x, when)
+        opens = e == start or entry_slot[e] != entry_slot[e - 1]
+        closes = e + 1 == stop or entry_slot[e] != entry_slot[e + 1]
+        for k in range(room):
+            if opens or (not np.isnan(x[k]) and (np.isnan(said[k]) or when[k] > said_when[k])):
+                said[k], said_when[k] = x[k], when[k]
+            if closes and not np.isnan(said[k]):
+                known = said[k]
                 if presence:
-                    said = 1.0 if np.isnan(wanted) or said == wanted else 0.0
-                n[k], a[k], b[k] = push(combine, n[k], a[k], b[k], said)
-    for k in range(len(scrape)):
+                    known = 1.0 if np.isnan(wanted) or known == wanted else 0.0
+                n[k], a[k], b[k] = push(combine, n[k], a[k], b[k], known)
+    for k in range(room):
         x[k] = finish(combine, n[k], a[k], b[k])
     return x
 
@@ -295,7 +310,7 @@ def together(  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def over_window(  # type: ignore[no-untyped-def]
     signal, at_zero, code, w, t0, time, value, lo, hi, mode, interval, total, elapsed, origin,
-    set_at, entry_member, entry_group, set_combine, set_across, set_value,
+    set_at, entry_member, entry_group, entry_slot, set_combine, set_across, set_value,
 ):  # fmt: skip
     """LAST, RATE or INCREASE of a signal over window w; NaN when missing.
 
@@ -316,7 +331,7 @@ def over_window(  # type: ignore[no-untyped-def]
         i, stop = run_of(entry_group, entry_group[i], i, end)
         x = group_over_window(
             code, w, t0[w], span, i, stop, set_combine[of], set_value[of],
-            time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+            time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member, entry_slot,
         )  # fmt: skip
         if per >= 0:
             first, last = j, j_end
@@ -324,7 +339,7 @@ def over_window(  # type: ignore[no-untyped-def]
                 first, last = run_of(entry_group, entry_group[i], j, j_end)
             divisor = group_over_window(
                 j_code, j_w, t0[j_w], j_span, first, last, set_combine[per], set_value[per],
-                time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+                time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member, entry_slot,
             )  # fmt: skip
             x = quotient(x, divisor, signal[COMPLEMENT] != 0, at_zero)
         if not np.isnan(x):
@@ -353,27 +368,37 @@ def span_of(code, w, t0, members, time, lo, hi, interval, elapsed, origin):  # t
 @njit(cache=True)
 def group_over_window(  # type: ignore[no-untyped-def]
     code, w, t0, span, start, stop, combine, wanted,
-    time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member,
+    time, value, lo, hi, mode, interval, total, elapsed, origin, entry_member, entry_slot,
 ):  # fmt: skip
-    """One group's LAST, RATE or INCREASE. A rate counts for the share of the set's time that its series was there."""
+    """One group's LAST, RATE or INCREASE. A rate counts for the share of the set's time that its series was there.
+
+    Of the series in one slot the newest says LAST. Of counters in one slot, those that overlap in time are averaged,
+    and those that follow each other added up.
+    """
     n, a, b = 0, 0.0, 0.0
+    x, newest, here = np.nan, 0, 0
     for e in range(start, stop):
         m = entry_member[e]
         last = hi[m] - 1
-        if last <= lo[m] or time[last] <= t0:
-            continue
-        x = np.nan
-        if code == LAST:
-            if span - time[last] <= hold_of(interval[m]):
-                x = value[last]
-                if combine == COUNT:
-                    x = 1.0 if np.isnan(wanted) or x == wanted else 0.0
-        elif mode[m] != LEVEL:
-            if code == INCREASE:
-                x = total[w, m]
-            elif elapsed[w, m] > 0:
-                here = time[last] - max(origin[w, m], t0)
-                x = total[w, m] / (elapsed[w, m] / 1e9) * (here / span)
-        if not np.isnan(x):
-            n, a, b = push(combine, n, a, b, x)
+        if e == start or entry_slot[e] != entry_slot[e - 1]:
+            x, newest, here = np.nan, 0, 0
+        if last > lo[m] and time[last] > t0:
+            if code == LAST:
+                if span - time[last] <= hold_of(interval[m]) and time[last] > newest:
+                    x, newest = value[last], time[last]
+                    if combine == COUNT:
+                        x = 1.0 if np.isnan(wanted) or x == wanted else 0.0
+            elif mode[m] != LEVEL:
+                there = time[last] - max(origin[w, m], t0) if elapsed[w, m] > 0 else 0
+                share = total[w, m]
+                if code == RATE:
+                    share = share / (elapsed[w, m] / 1e9) * (there / span) if there > 0 else np.nan
+                if not np.isnan(share):
+                    x = share if np.isnan(x) else x + share
+                    here += there
+        if e + 1 == stop or entry_slot[e] != entry_slot[e + 1]:
+            if here > span:
+                x *= span / here
+            if not np.isnan(x):
+                n, a, b = push(combine, n, a, b, x)
     return finish(combine, n, a, b)

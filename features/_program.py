@@ -101,8 +101,10 @@ class NodePlan:
     """One node's used series, in the order of their keys, and the sets they belong to.
 
     A member is a series with a way to read it. member_series: (members,) indexes. member_mode, member_scale: likewise.
-    The members of set k are entry_member[set_at[k]:set_at[k + 1]], sorted by group, then key; entry_group numbers the
-    groups in the order of their labels. Sets that split by the same labels number them alike: groups is their count.
+    The members of set k are entry_member[set_at[k]:set_at[k + 1]], sorted by group, slot and key; entry_group numbers
+    the groups in the order of their labels, and sets that split by the same labels number them alike. In one slot,
+    which entry_slot names by its first member, are series that several reporters have of one thing: only where the
+    set's metrics are of the machine itself (SeriesSet.once); elsewhere each series has a slot of its own.
     histograms: by histogram set, the indexes of its series in the order of their keys.
     """
 
@@ -112,7 +114,7 @@ class NodePlan:
     set_at: I64Array
     entry_member: I64Array
     entry_group: I64Array
-    groups: I64Array
+    entry_slot: I64Array
     histograms: dict[str, list[int]]
 
     @classmethod
@@ -121,7 +123,8 @@ class NodePlan:
         in_order = sorted(chosen, key=lambda item: item[1].identity.key)
         members: dict[tuple[int, int], int] = {}
         scales: list[float] = []
-        entries: list[list[tuple[tuple[str, ...], int]]] = [[] for _ in catalog.sets]
+        entries: list[list[tuple[tuple[str, ...], int, int]]] = [[] for _ in catalog.sets]
+        slots: dict[tuple[int, str, tuple[tuple[str, str], ...]], int] = {}
         histograms: dict[str, list[int]] = {}
         labels_seen: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         for index, series, sets in in_order:
@@ -135,20 +138,25 @@ class NodePlan:
                     scales.append(series.source.scale)
                 values = tuple(series.source.labels.get(label, "") for label in series_set.each)
                 labels_seen.setdefault(series_set.each, set()).add(values)
-                entries[k].append((values, member))
+                slot = member
+                if series_set.once:
+                    thing = k, series.source.metric, tuple(sorted(series.source.labels.items()))
+                    slot = slots.setdefault(thing, member)
+                entries[k].append((values, slot, member))
         group_of = {each: {v: i for i, v in enumerate(sorted(values))} for each, values in labels_seen.items()}
-        set_at, flat = [0], []
+        set_at: list[int] = [0]
+        flat: list[tuple[int, int, int]] = []
         for k, members_of_set in enumerate(entries):
             numbers = group_of.get(catalog.sets[k].each, {})
-            flat += sorted((numbers[values], member) for values, member in members_of_set)
+            flat += sorted((numbers[values], slot, member) for values, slot, member in members_of_set)
             set_at.append(len(flat))
         return cls(
             member_series=np.array([index for index, _ in members], np.int32),
             member_mode=np.array([mode for _, mode in members], np.int8),
             member_scale=np.array(scales, np.float64),
             set_at=np.array(set_at, np.int64),
-            entry_member=np.array([member for _, member in flat], np.int64),
-            entry_group=np.array([group for group, _ in flat], np.int64),
-            groups=np.array([len(group_of.get(s.each, {})) for s in catalog.sets], np.int64),
+            entry_member=np.array([member for _, _, member in flat], np.int64),
+            entry_group=np.array([group for group, _, _ in flat], np.int64),
+            entry_slot=np.array([slot for _, slot, _ in flat], np.int64),
             histograms=histograms,
         )

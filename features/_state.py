@@ -238,7 +238,7 @@ class FleetState:
         )  # fmt: skip
         return evaluate(
             spans, speaks, elapsed, origin, total, time, begin, value,
-            plan.member_mode, plan.set_at, plan.entry_member, plan.entry_group,
+            plan.member_mode, plan.set_at, plan.entry_member, plan.entry_group, plan.entry_slot,
             program.signals, program.at_zero, program.uses, program.argument,
             program.set_combine, program.set_across, program.set_value, program.bounds, t_end,
         )  # fmt: skip

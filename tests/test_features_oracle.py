@@ -15,7 +15,7 @@ from support.feature_rig import LOOK_BACK_S, Number, Rig, catalog_of, columns
 
 AGGREGATES = ("last", "mean", "min", "max", "std", "slope", "p50", "p90", "p99")
 CATALOG = catalog_of(
-    "[source.g]\nmetrics = ['g']\n[source.c]\nmetrics = ['c']\n[source.d]\nmetrics = ['d']\n"
+    "once = 'g|c'\n[source.g]\nmetrics = ['g']\n[source.c]\nmetrics = ['c']\n[source.d]\nmetrics = ['d']\n"
     "[source.all]\nmetrics = ['c', 'd']\n"
     "[source.g_mean]\nmetrics = ['g']\ncombine = 'mean'\n"
     "[source.g_spread]\nmetrics = ['g']\neach = ['group']\ncombine = 'max'\nacross = 'std'\n"
@@ -53,10 +53,14 @@ def series_of(rig: Rig, rng: random.Random) -> dict[int, str]:
     made = {}
     for i in range(rng.randint(1, 3)):
         made[rig.gauge("g", {"group": "ab"[i % 2], "i": str(i)})] = "level"
+    if rng.random() < 0.4:
+        made[rig.gauge("g", {"group": "a", "i": "0"}, resource="another reporter")] = "level"
     made[rig.series("g", {"group": "b", "sum": "yes"}, monotonic=False)] = "level"
     for i in range(rng.randint(1, 5)):
         labels = {"group": "ab"[i % 2], "state": "ab"[i // 2 % 2], "i": str(i)}
         made[rig.series("c", labels, scale=rng.choice((1.0, 0.001)))] = "counter"
+        if rng.random() < 0.3:
+            made[rig.series("c", labels, resource="another reporter")] = "counter"
     made[rig.series("d", temporality=Temporality.DELTA)] = "delta"
     made[rig.gauge("unused")] = "level"
     return made

@@ -270,6 +270,36 @@ def test_series_that_has_ended_is_no_longer_summed() -> None:
     assert rig.value("max") == 11.0
 
 
+def test_two_reporters_of_one_machine_count_once() -> None:
+    rig = Rig()
+    labels = {"device": "eth0", "direction": "receive"}
+    first, second = (rig.series("system.network.io", labels, resource=name) for name in ("one", "two"))
+    pods = [rig.series("k8s.pod.cpu.time", resource=name) for name in ("pod a", "pod b")]
+    for t in range(0, 310, 10):
+        rig.send(*(Number(series, t, 100 * t) for series in (first, second, *pods)))
+    for feature in ("network_receive_bytes_5m", "network_receive_bytes_1m", "network_receive_bytes_p99_5m"):
+        assert rig.value(feature) == pytest.approx(100)
+    assert rig.value("pods_cpu_cores_5m") == pytest.approx(200)
+    assert rig.value("pods_count") == 2
+
+
+def test_collector_that_comes_back_under_another_name_makes_no_spike() -> None:
+    rig = Rig()
+    labels = {"device": "eth0", "direction": "receive"}
+    before = rig.series("system.network.io", labels, resource="one")
+    after = rig.series("system.network.io", labels, resource="two")
+    memory = [
+        rig.series("system.memory.usage", {"state": "used"}, monotonic=False, resource=name) for name in ("one", "two")
+    ]
+    for t in range(0, 510, 10):
+        old = t <= 250
+        rig.send(Number(before if old else after, t, 100 * t), Number(memory[0 if old else 1], t, 7.0))
+        if t:
+            assert rig.value("network_receive_bytes_5m") <= 100.001, t
+            assert rig.value("network_receive_bytes_p99_5m") <= 100.001, t
+            assert rig.value("memory_capacity_bytes") == 7.0, t
+
+
 def test_series_with_other_phases_are_summed_scrape_by_scrape() -> None:
     rig = Rig(CATALOG)
     early, delayed = rig.gauge("g", {"pod": "a"}), rig.gauge("g", {"pod": "b"})

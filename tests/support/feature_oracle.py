@@ -42,14 +42,17 @@ class Member:
 
     mode: str
     group: tuple[str, ...]
+    slot: object
     base: int | None
     base_value: float
     readings: list[Reading]
     interval: int
+    usual: int = 0
+    """The interval, or the node's where the series has none."""
 
     @property
     def hold(self) -> int:
-        return 2 * self.interval + 5 * S
+        return 2 * self.usual + 5 * S
 
     def since(self, t0: int) -> list[Reading]:
         return [r for r in self.readings if r.time > t0]
@@ -122,7 +125,7 @@ class Oracle:
         if feature.bounds is not None:
             value = min(max(value, feature.bounds[0]), feature.bounds[1])
         newest, due = max(((m.readings[-1].time, -i) for i, m in enumerate(of) if m.readings))
-        interval = of[-due].interval or self._pace(node)
+        interval = of[-due].usual
         known = max(covered(m, t0, t_end) for m in of)
         level_divides = measure.aggregate in ("rate", "increase") and bool(per) and per[0].mode == "level"
         if per and measure.aggregate != "last" and not level_divides:
@@ -140,8 +143,7 @@ class Oracle:
             per_kind, per_t0 = "last", t_end - WINDOW_NS
 
         def group(members: list[Member], series_set: SeriesSet, kind: str, t0: int, label: tuple[str, ...]) -> float:
-            values = window_values(members, kind, t0, series_set)
-            return combine(series_set.combine, [x for m, x in zip(members, values, strict=True) if m.group == label])
+            return combine(series_set.combine, window_values(members, kind, t0, series_set, label))
 
         found = []
         for label in sorted({m.group for m in of}):
@@ -154,7 +156,7 @@ class Oracle:
         return combine(measure.of.across, found)
 
     def _aggregated(self, measure: Measure, feature: Feature, of: list[Member], per: list[Member], t0: int) -> float:
-        known = [m.interval for m in of if m.interval]
+        known = [m.usual for m in of if m.usual]
         step = min(known) if known else 0
         scrapes = scrapes_of(of, step // 2)
         points: list[tuple[int, float, float]] = []
@@ -177,8 +179,13 @@ class Oracle:
 
     def _at(self, measure: Measure, of: list[Member], per: list[Member], t: int, tolerance: int) -> float:
         def group(members: Iterable[Member], series_set: SeriesSet, label: tuple[str, ...]) -> float:
-            values = [at_scrape(m, t, tolerance, series_set) for m in members if m.group == label]
-            return combine(series_set.combine, values)
+            slots: dict[object, tuple[float, int]] = {}
+            for m in members:
+                if m.group == label:
+                    x, when = at_scrape(m, t, tolerance, series_set)
+                    if not math.isnan(x) and (m.slot not in slots or when > slots[m.slot][1]):
+                        slots[m.slot] = x, when
+            return combine(series_set.combine, [x for x, _ in slots.values()])
 
         found = []
         for label in sorted({m.group for m in of}):
@@ -196,7 +203,10 @@ class Oracle:
         ]
         indexes.sort(key=lambda i: self.series(i).identity.key)
         members = [self._member(i, series_set, node) for i in indexes]
-        return sorted(members, key=lambda m: m.group)
+        for m in members:
+            m.usual = m.interval or self._pace(node)
+        first_of_slot = {m.slot: i for i, m in reversed(list(enumerate(members)))}
+        return sorted(members, key=lambda m: (m.group, first_of_slot[m.slot]))
 
     def _member(self, index: int, series_set: SeriesSet, node: int) -> Member:
         source = self.series(index).source
@@ -216,6 +226,7 @@ class Oracle:
         return Member(
             mode=mode,
             group=tuple(source.labels.get(label, "") for label in series_set.each),
+            slot=(source.metric, tuple(sorted(source.labels.items()))) if series_set.once else index,
             base=base.time if base else None,
             base_value=base.value * source.scale if base else NAN,
             readings=readings,
@@ -280,32 +291,43 @@ def covered(m: Member, t0: int, t_end: int) -> int:
     return total
 
 
-def window_values(members: list[Member], kind: str, t0: int, series_set: SeriesSet) -> list[float]:
-    """What each member adds to its group over (t0, t_end]; NaN for nothing."""
-    inside = [m.since(t0) for m in members]
-    newest = max((rs[-1].time for rs in inside if rs), default=0)
-    values = []
+def window_values(
+    members: list[Member], kind: str, t0: int, series_set: SeriesSet, group: tuple[str, ...]
+) -> list[float]:
+    """What each slot of a group adds to it over (t0, t_end]."""
+    heard = [(m, m.since(t0)) for m in members if m.since(t0)]
+    newest = max((rs[-1].time for _, rs in heard), default=0)
     lives = {}
-    for i, (m, rs) in enumerate(zip(members, inside, strict=True)):
+    for m, rs in heard:
         counted = m.counted(t0)
         elapsed = sum(r.time - r.begin for r in counted)
-        if rs and m.mode != "level" and elapsed > 0:
+        if m.mode != "level" and elapsed > 0:
             first = rs[0].time if rs[0] not in counted else rs[0].begin
-            lives[i] = (max(first, t0), rs[-1].time, elapsed)
+            lives[id(m)] = (max(first, t0), rs[-1].time, elapsed)
     span = max(end for _, end, _ in lives.values()) - min(begin for begin, _, _ in lives.values()) if lives else 0
-    for i, (m, rs) in enumerate(zip(members, inside, strict=True)):
-        x = NAN
-        if rs and kind == "last" and newest - rs[-1].time <= m.hold:
-            x = rs[-1].value
-            if series_set.combine == "count":
-                x = float(series_set.value_is is None or x == series_set.value_is)
-        elif rs and kind == "increase" and m.mode != "level":
+    slots: dict[object, list[tuple[float, int]]] = {}
+    for m, rs in heard:
+        if m.group != group:
+            continue
+        if kind == "last":
+            if newest - rs[-1].time <= m.hold:
+                x = rs[-1].value
+                if series_set.combine == "count":
+                    x = float(series_set.value_is is None or x == series_set.value_is)
+                slots.setdefault(m.slot, []).append((x, rs[-1].time))
+        elif m.mode != "level" and (kind == "increase" or id(m) in lives):
+            begin, end, elapsed = lives.get(id(m), (0, 0, 0))
             x = sum(r.step for r in m.counted(t0))
-        elif kind == "rate" and i in lives:
-            begin, end, elapsed = lives[i]
-            x = sum(r.step for r in m.counted(t0)) / (elapsed / S) * ((end - begin) / span)
-        values.append(x)
-    return values
+            if kind == "rate":
+                x = x / (elapsed / S) * ((end - begin) / span)
+            slots.setdefault(m.slot, []).append((x, end - begin))
+    if kind == "last":
+        return [max(said, key=lambda pair: pair[1])[0] for said in slots.values()]
+    added = []
+    for said in slots.values():
+        life = sum(life for _, life in said)
+        added.append(sum(x for x, _ in said) * (span / life if life > span else 1))
+    return added
 
 
 def scrapes_of(members: list[Member], tolerance: int) -> list[int]:
@@ -318,22 +340,23 @@ def scrapes_of(members: list[Member], tolerance: int) -> list[int]:
     return sorted(found)
 
 
-def at_scrape(m: Member, t: int, tolerance: int, series_set: SeriesSet) -> float:
+def at_scrape(m: Member, t: int, tolerance: int, series_set: SeriesSet) -> tuple[float, int]:
+    """(value, time of the sample that says it)."""
     counting = series_set.combine == "count"
     if m.mode == "level" or counting:
         known = [(r.time, r.value) for r in m.readings if r.time <= t + tolerance]
         if m.base is not None:
             known.insert(0, (m.base, m.base_value))
         if not known or t - known[-1][0] > m.hold:
-            return NAN
-        x = known[-1][1]
-        return float(series_set.value_is is None or x == series_set.value_is) if counting else x
+            return NAN, 0
+        when, x = known[-1]
+        return float(series_set.value_is is None or x == series_set.value_is) if counting else x, when
     later = [r for r in m.readings if r.time >= t - tolerance]
     if later:
-        return later[0].value if later[0].begin < t else NAN
+        return (later[0].value, later[0].time) if later[0].begin < t else (NAN, 0)
     if m.readings and t - m.readings[-1].time <= m.hold:
-        return m.readings[-1].value
-    return NAN
+        return m.readings[-1].value, m.readings[-1].time
+    return NAN, 0
 
 
 def combine(how: str, values: Iterable[float]) -> float:
