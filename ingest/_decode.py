@@ -32,7 +32,7 @@ from fleetpulse.features._points import Points
 from fleetpulse.features._series import Attributes, Kind, NodeId, SeriesIdentity, SeriesTable
 from fleetpulse.ingest._aliases import load_aliases
 from fleetpulse.ingest._decode_derived import Derived
-from fleetpulse.ingest._decode_known import BLOBS_KEPT, KnownBlobs, KnownSeries, new_state
+from fleetpulse.ingest._decode_known import KnownBlobs, KnownSeries, new_state
 from fleetpulse.ingest._decode_output import NO_POINTS, Output
 from fleetpulse.ingest._decode_scan import scan
 from fleetpulse.ingest._decode_series import (
@@ -76,6 +76,7 @@ from fleetpulse.ingest._decode_table import (
     X_RESOURCE,
     X_SCOPE,
     X_TEMPORALITY,
+    mark_refused,
 )
 from fleetpulse.ingest._decode_wire import ERROR_AT, ERRORS, GROW, I64Array
 from fleetpulse.ingest._otlp import OtlpError, length_field, read_fields
@@ -141,6 +142,11 @@ class Decoder:
         self._derived = Derived(self._aliases)
         self._overflow: set[int] = set()
         self._pooled: dict[int, tuple[str, ...]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays kept from request to request."""
+        return self._output.nbytes + self._known.nbytes + self._blobs.table.nbytes
 
     def decode(self, request: bytes, record_ms: int) -> Decoded:
         """record_ms: the Kafka record's timestamp, against which a sample is in the future.
@@ -210,7 +216,7 @@ class Decoder:
                 raise OtlpError(reason, text, int(state[ERROR_AT]))
             elif state[NEW_BLOBS]:
                 # Dropping all is for the first round only: what the request has must stay until it is read.
-                if not fresh and len(self._blobs) > max(BLOBS_KEPT, 2 * len(self._table.series_by_key)):
+                if not fresh and self._blobs.are_too_many(len(self._table.series_by_key)):
                     self._blobs.clear()
                 else:
                     self._blobs.learn(request, out.new_blobs[: state[NEW_BLOBS]])
@@ -223,20 +229,44 @@ class Decoder:
 
     def _resolve(self, request: bytes, count: int, decoded: Decoded) -> I64Array:
         """By miss, the series it is; -1 where a limit leaves no room for it."""
-        resolved = np.empty(count, np.int64)
+        misses = self._output.misses[:count]
+        resolved = np.zeros(count, np.int64)
+        if self._known.refused_count and mark_refused(misses, count, self._known.refused, resolved):
+            self._count_refused(misses[resolved < 0, X_RESOURCE], decoded)
         heads: dict[int, MetricHead] = {}
         seen: dict[tuple[int, int], int] = {}
-        for i, row in enumerate(self._output.misses[:count].tolist()):
+        refused: list[tuple[int, int]] = []
+        places = np.flatnonzero(resolved == 0)
+        for i, row in zip(places.tolist(), misses[places].tolist(), strict=True):
             key = (row[X_H1], row[X_H2])
             series = seen.get(key)
             if series is None:
                 series = self._series(request, row, heads, decoded)
                 if series >= 0:
                     seen[key] = series
+                else:
+                    refused.append(key)
             resolved[i] = series
         hashes = [(h1, h2, series) for (h1, h2), series in seen.items()]
-        self._known.learn(hashes, len(self._table.series_by_key), len(self._table.series))
+        if hashes:
+            self._known.learn(hashes, len(self._table.series_by_key), len(self._table.series))
+        if refused:
+            self._known.refuse(refused)
         return resolved
+
+    def _count_refused(self, resources: I64Array, decoded: Decoded) -> None:
+        """Count points of series that are known to be refused. resources: the ids of theirs."""
+        indexes, counts = np.unique(resources, return_counts=True)
+        for resource, count in zip(indexes.tolist(), counts.tolist(), strict=True):
+            node = self._blobs.resources[resource].node
+            assert node is not None
+            self._refuse(node, count, decoded)
+
+    def _refuse(self, node: NodeId, count: int, decoded: Decoded) -> None:
+        reason = self._table.refusal(node)
+        assert reason is not None, "a series that was refused stays so until another is forgotten"
+        decoded.refused[reason] += count
+        decoded.refused_by_node.setdefault(node, Counter())[reason] += count
 
     def _series(self, request: bytes, row: list[int], heads: dict[int, MetricHead], decoded: Decoded) -> int:
         resource = self._blobs.resources[row[X_RESOURCE]]
@@ -256,10 +286,8 @@ class Decoder:
         """Index of this series, which is entered when it is new; -1 when a limit leaves no room, which is counted."""
         series = self._table.series_by_key.get(identity.key)
         if series is None:
-            reason = self._table.refusal(identity.node)
-            if reason is not None:
-                decoded.refused[reason] += 1
-                decoded.refused_by_node.setdefault(identity.node, Counter())[reason] += 1
+            if self._table.refusal(identity.node) is not None:
+                self._refuse(identity.node, 1, decoded)
                 return -1
             series = self._table.add(identity, self._aliases.source(identity))
             self._derived.learn(series, identity)

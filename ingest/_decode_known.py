@@ -23,7 +23,10 @@ from fleetpulse.ingest._decode_table import (
     S1,
     S2,
     T_COLUMNS,
+    T_EXTRA,
+    T_VALUE,
     insert,
+    insert_all,
     insert_series,
     rehash,
 )
@@ -32,7 +35,9 @@ from fleetpulse.ingest._otlp_resource import node_of, parse_resource, plain_text
 
 BLOBS_KEPT = 16_384
 HASHES_KEPT = 65_536
-"""How many resources and scopes, and how many series' hashes, are kept at least before the oldest are dropped."""
+"""How many resources and scopes, and how many series' hashes, are kept at least before all are dropped."""
+REFUSED_KEPT = 500_000
+"""Hashes of refused series that are remembered, in 32 MB. One more than this is worked out each time it comes."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,15 @@ class KnownBlobs:
     def __len__(self) -> int:
         return len(self.resources) + len(self.scopes)
 
+    def are_too_many(self, live: int) -> bool:
+        """live: series in the table, of which each has a resource and a scope."""
+        return len(self) > max(BLOBS_KEPT, 2 * live)
+
     def learn(self, request: bytes, rows: I64Array) -> None:
         """Enter the new blobs that a scan has noted and checked; one may be noted more than once."""
         if 2 * (len(self) + len(rows)) > len(self.table):
             table = empty_table(4 * (len(self) + len(rows)))
-            for h1, h2, value, extra in self.table[self.table[:, 2] != 0].tolist():
+            for h1, h2, value, extra in self.table[self.table[:, T_VALUE] != 0].tolist():
                 insert(table, h1, h2, value - 1, extra)
             self.table = table
         seen: set[tuple[int, int]] = set()
@@ -96,12 +105,20 @@ class KnownSeries:
 
     A series has a hash for every spelling of its bytes: attributes in another order, another description. Those of
     forgotten series are recognised by their generation and dropped when room is needed.
+    refused: hashes of series for which a limit left no room, so that a flood of them costs little. They stay refused
+    until a series is forgotten.
     """
 
     def __init__(self) -> None:
         self.table = empty_table(4_096)
         self.keys = np.zeros((1_024, K_COLUMNS), np.int64)
         self._entered = 0
+        self.refused = empty_table(2)
+        self.refused_count = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes + self.keys.nbytes + self.refused.nbytes
 
     def learn(self, hashes: list[tuple[int, int, int]], live: int, places: int) -> None:
         """Enter (h1, h2, series). live: series in the table; places: length of the table, freed places included."""
@@ -113,7 +130,18 @@ class KnownSeries:
             self._make_room(len(hashes), live)
         self._entered += insert_series(self.table, self.keys, np.array(hashes, np.int64).reshape(-1, 3))
 
+    def refuse(self, hashes: list[tuple[int, int]]) -> None:
+        """Remember that these are refused, as far as there is room."""
+        del hashes[max(REFUSED_KEPT - self.refused_count, 0) :]
+        if 2 * (self.refused_count + len(hashes)) > len(self.refused):
+            grown = empty_table(4 * (self.refused_count + len(hashes)))
+            insert_all(grown, self.refused[self.refused[:, T_VALUE] != 0, :2].copy())
+            self.refused = grown
+        self.refused_count += insert_all(self.refused, np.array(hashes, np.int64).reshape(-1, 2))
+
     def forget(self, series: Sequence[int]) -> None:
+        self.refused = empty_table(2)
+        self.refused_count = 0
         places = np.array(series, np.int64)
         places = places[places < len(self.keys)]
         self.keys[places] = np.array([0, 0, 1]) + self.keys[places] * np.array([0, 0, 1])
@@ -129,9 +157,9 @@ class KnownSeries:
         self.table = table
 
     def _stands(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        value = self.table[:, 2] - 1
+        value = self.table[:, T_VALUE] - 1
         stands: np.ndarray[tuple[int], np.dtype[np.bool_]] = (value >= 0) & (
-            self.table[:, 3] == self.keys[np.maximum(value, 0), K_GENERATION]
+            self.table[:, T_EXTRA] == self.keys[np.maximum(value, 0), K_GENERATION]
         )
         return stands
 

@@ -81,8 +81,12 @@ class Output:
             self.resources = np.empty(4 * self.resources.shape[0], np.int64)
         else:
             self.ragged = np.empty((G_ROWS, 4 * self.ragged.shape[1]), np.int64)
+        self.is_oversized = self.nbytes > KEPT_BYTES_MAX
+
+    @property
+    def nbytes(self) -> int:
         arrays = (self.numbers, self.histograms, self.exponentials, self.ragged, self.misses, self.new_blobs)
-        self.is_oversized = sum(array.nbytes for array in arrays) > KEPT_BYTES_MAX
+        return sum(array.nbytes for array in arrays)
 
     def points(self, counters: list[int], resolved: I64Array | None) -> Points:
         """Copies of what the scan has put out. counters: the state's first entries.

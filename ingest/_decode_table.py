@@ -145,6 +145,15 @@ def insert_series(table: I64Array, keys: I64Array, hashes: I64Array) -> int:
 
 
 @kernel
+def insert_all(table: I64Array, hashes: I64Array) -> int:
+    """Enter each row (h1, h2) of hashes, without a value. Returns how many are new."""
+    new = 0
+    for i in range(hashes.shape[0]):
+        new += insert(table, hashes[i, 0], hashes[i, 1], 0, 0)
+    return new
+
+
+@kernel
 def rehash(old: I64Array, new: I64Array, keys: I64Array) -> int:
     """Enter every row of old whose series still stands into the empty table new. Returns how many those are.
 
@@ -170,3 +179,14 @@ def find_series(table: I64Array, keys: I64Array, h1: int, h2: int, expected: int
         if table[row, T_EXTRA] == keys[value, K_GENERATION]:
             return value
     return UNKNOWN
+
+
+@kernel
+def mark_refused(misses: I64Array, count: int, refused: I64Array, resolved: I64Array) -> int:
+    """Set resolved[i] to -1 for the misses whose hash is in the table refused. Returns how many those are."""
+    marked = 0
+    for i in range(count):
+        if find(refused, misses[i, X_H1], misses[i, X_H2]) != UNKNOWN:
+            resolved[i] = -1
+            marked += 1
+    return marked

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 from fleetpulse.features._series import NodeId, SeriesTable
+from fleetpulse.ingest import _decode_known
 from support.otlp_samples import NOW_NS, RECORD_MS, any_value, key_values, make_decoder, one_resource, request
 
 
@@ -221,6 +223,65 @@ def test_places_are_reused_when_names_churn() -> None:
         decoder.forget(series.tolist())
     assert len(table.series) <= 4
     assert len(table.nodes) <= 4
+
+
+def test_a_flood_is_refused_again_at_little_cost_until_there_is_room() -> None:
+    table = SeriesTable()
+    decoder = make_decoder(table, series_per_node=100)
+    flood = gauge("flood", *({"i": i} for i in range(5_000)))
+    calm = gauge("quiet", {}, {"i": 1})
+    raw = request(one_resource({"host.name": "loud"}, flood), one_resource({"host.name": "calm"}, calm))
+    for _ in range(3):
+        started = time.process_time()
+        decoded = decoder.decode(raw, RECORD_MS)
+        spent_s = time.process_time() - started
+        assert decoded.refused == {"series_limit": 4_900}
+        assert decoded.refused_by_node == {NodeId("default", "loud"): {"series_limit": 4_900}}
+        assert decoded.points.numbers.series.tolist() == list(range(102))
+    assert spent_s < 0.05, "what was refused once is not worked out again: that takes 0.2 s"
+    decoder.forget([7, 9])
+    assert decoder.decode(raw, RECORD_MS).refused == {"series_limit": 4_900}
+    entry = table.series[7]
+    assert entry is not None
+    assert entry.identity.attributes == (("i", 9),)
+
+
+def test_memory_of_a_decoder_does_not_grow_with_names_that_come_and_go() -> None:
+    table = SeriesTable()
+    decoder = make_decoder(table)
+    sizes = []
+    for generation in range(25):
+        entries = [
+            one_resource({"host.name": f"node-{generation}-{i}"}, gauge("m", *({"i": k} for k in range(20))))
+            for i in range(50)
+        ]
+        series = decoder.decode(request(*entries), RECORD_MS).points.numbers.series
+        sizes.append(decoder.nbytes)
+        decoder.forget(series.tolist())
+    assert max(sizes[10:]) <= 2 * sizes[5]
+
+
+def test_memory_of_a_decoder_does_not_grow_with_spellings_of_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_decode_known, "HASHES_KEPT", 500)
+    monkeypatch.setattr(_decode_known, "BLOBS_KEPT", 20)
+    table = SeriesTable()
+    decoder = make_decoder(table)
+    sizes = []
+    for generation in range(40):
+        metrics = []
+        for i in range(8):
+            metric = gauge("m", {"a": 1, "b": 2})
+            metric.description = f"{generation} {i}"
+            metrics.append(metric)
+        entries = []
+        for i in range(30):
+            entry = one_resource({"host.name": "n"}, *metrics)
+            entry.resource.dropped_attributes_count = generation * 30 + i
+            entries.append(entry)
+        assert set(decoder.decode(request(*entries), RECORD_MS).points.numbers.series.tolist()) == {0}
+        sizes.append(decoder.nbytes)
+    assert len(table.series) == 1
+    assert max(sizes) <= 1.2 * max(sizes[:5])
 
 
 def _pools(*resources: dict[str, object]) -> list[str]:
