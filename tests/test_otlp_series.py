@@ -267,7 +267,7 @@ def test_memory_of_a_decoder_does_not_grow_with_spellings_of_one_series(monkeypa
     table = SeriesTable()
     decoder = make_decoder(table)
     sizes = []
-    for generation in range(40):
+    for generation in range(90):
         metrics = []
         for i in range(8):
             metric = gauge("m", {"a": 1, "b": 2})
