@@ -34,6 +34,7 @@ from fleetpulse.features._program import (
     WALK,
 )
 from fleetpulse.features._readings import LEVEL, covered, read_series, totals, typical_gap
+from fleetpulse.features._samples import first_after
 
 ENOUGH = 0.95
 """Share of its window that a value has to speak for, to be OK rather than PARTIAL."""
@@ -64,7 +65,7 @@ def read_members(  # type: ignore[no-untyped-def]
     elapsed = np.zeros((2, n_members), np.int64)
     origin = np.zeros((2, n_members), np.int64)
     total = np.zeros((2, n_members))
-    at = 0
+    at = int(np.int64(0))  # A literal would have Numba compile what is called with it twice.
     for m in range(n_members):
         s = member_series[m]
         mode = member_mode[m]
@@ -99,12 +100,15 @@ def evaluate(  # type: ignore[no-untyped-def]
     """
     lo, hi = spans[0], spans[1]
     n_members = len(member_mode)
-    t0 = np.array([t_end - LONG_NS, t_end - SHORT_NS])
+    t0 = np.empty(2, np.int64)
+    t0[0], t0[1] = t_end - LONG_NS, t_end - SHORT_NS
     pace = node_interval(lo, hi, spans[2])
     interval = np.empty(n_members, np.int64)
     for m in range(n_members):
         interval[m] = spans[2, m] if spans[2, m] > 0 else pace
-    heard = longest(speaks[0], np.arange(n_members))
+    heard = 0
+    for m in range(n_members):
+        heard = max(heard, speaks[0, m])
     room = hi[n_members - 1] if n_members else 0
 
     n_features = len(bounds)
@@ -145,7 +149,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
             else:
                 weigh(walked, before, member_mode[members[0]], step, t0[w], weight_s)
-                skip = np.searchsorted(walked, t0[w], side="right")
+                skip = first_after(walked, 0, len(walked), t0[w])
                 x = aggregate(code, walked[skip:], said[skip:], weight_s[skip:], argument[u])
             if np.isnan(x):
                 continue

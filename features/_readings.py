@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
+from fleetpulse.features._samples import first_after
 
 LEVEL, CUMULATIVE, DELTA = 0, 1, 2
 """How a series is read: as it stands, as a running total, as increments."""
@@ -62,7 +63,7 @@ def window_of(
 
     The baseline is the last finite sample in (oldest, t0]; -1 when there is none.
     """
-    first = lo + int(np.searchsorted(times[lo:hi], t0, side="right"))
+    first = first_after(times, lo, hi, t0)
     for i in range(first - 1, lo - 1, -1):
         if times[i] <= oldest:
             break

@@ -214,6 +214,21 @@ class Samples:
 
 
 @njit(cache=True)
+def first_after(times: I64Array, lo: int, hi: int, t: int) -> int:
+    """The first place in lo..hi, where times ascend, that holds a time after t; hi when none does.
+
+    Numba's own searchsorted takes a second to compile.
+    """
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if times[middle] <= t:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@njit(cache=True)
 def _forget_before(  # type: ignore[no-untyped-def]
     horizon_ns, times, starts, integers, floats, ints, at, n
 ):  # fmt: skip
@@ -263,7 +278,7 @@ def _insert(  # type: ignore[no-untyped-def]
             at, n = offset[s], length[s]
             j = n
             if n > 0 and times[at + n - 1] >= t:
-                j = np.searchsorted(times[at : at + n], t, side="right")
+                j = first_after(times, at, at + n, t) - at
             if j > 0 and times[at + j - 1] == t:
                 outcome = DUPLICATES
             else:
