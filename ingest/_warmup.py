@@ -8,9 +8,9 @@ from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._shard import OfflinePipeline
 from fleetpulse.ingest._simulate import Fleet
 
-NODES = 4
-STEP_MS = 20_000
-STEPS = 24
+NODES = 2
+STEP_MS = 25_000
+STEPS = 16
 """More than a window and a chunk span, so that everything that ever runs has run."""
 START_MS = 1_700_000_000_000
 
