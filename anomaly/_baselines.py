@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetpulse.anomaly._cells import INDEX, MEAN_TO_SIGMA, YOUNG, away_from_own, compare_cells, learn_cells
+from fleetpulse.anomaly._cells import INDEX, MEAN_TO_SIGMA, away_from_own, compare_cells, learn_cells
 from fleetpulse.anomaly._medians import TO_SIGMA, column_median, column_quantile
 from fleetpulse.anomaly._memory import NodeMemory, PoolMemory
 from fleetpulse.anomaly._settings import DetectorSettings
@@ -21,6 +21,8 @@ _RISE = np.float32(1 / 24)
 _FALL = np.float32(1 / 720)
 _POOL_SLIDES = 240
 """Memory of the pool's own level, 20 min: daily load passes slowly, a deploy does not."""
+_YOUNG_POOL = np.float32(30.0)
+"""As YOUNG of cells; a median of many nodes wanders less than a node."""
 _CROSS_SIGMAS = np.float32(15.0)
 _CROSS_GAP = np.float32(5.0)
 _SHARED_SPREADS = np.float32(5 / 3)
@@ -199,11 +201,11 @@ class Baselines:
         change = np.where(peers, level - pool.level, np.float32(0)).astype(np.float32)
         spread = np.maximum(pool.wobble * np.float32(MEAN_TO_SIGMA), self.spread_min * _SHARED_SPREADS)
         age = np.maximum(pool.slides, 1).astype(np.float32)
-        threshold = np.float32(self.settings.sigmas_fleet) * (1 + np.float32(YOUNG) / age) * spread
+        threshold = np.float32(self.settings.sigmas_fleet) * (1 + _YOUNG_POOL / age) * spread
         old_enough = peers & (pool.slides >= self.settings.ready_slides)
         ratio = np.where(old_enough, np.abs(change) / threshold, np.float32(0)).astype(np.float32)
         along = np.zeros_like(level)
-        for column in np.flatnonzero(ratio >= self.settings.resolve_below):
+        for column in np.flatnonzero(ratio >= self.settings.resolve_below / 2):
             moved = (away[:, column] - pool.level[column]) * np.sign(change[column])
             part = np.count_nonzero(moved >= np.abs(change[column]) / 2)
             along[column] = part / n_ready[column]

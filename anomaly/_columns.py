@@ -26,8 +26,8 @@ _SMALL_BY_UNIT = {
     "Cel": 100.0,
     "W": 20.0,
 }
-_SMALL_SLOPE = {"1/s": 5e-5, "By/s": 2.0**18}
-"""Slopes are noise until they would move a share by 0.005 in 100 s, or memory by 256 KiB a second."""
+_SMALL_SLOPE = {"1/s": 5e-4, "By/s": 2.0**23}
+"""Large, so that slopes stay on the linear side: they wander around zero, and their size says how far."""
 SPREAD_MIN = 0.03
 """Three per cent, for values above `small`: the least standard deviation that anything is measured by."""
 _SPREAD_MIN_COUNT = 0.1
@@ -37,9 +37,9 @@ OBSERVATIONS_MIN = 50.0
 
 @dataclass(frozen=True)
 class Columns:
-    """Per column: small, spread_min (f,) float32 > 0. judged: whether it is compared at all. window_ms: what a node's
-    window must cover before the value counts in full. count_of: column with the number of observations behind a
-    quantile, -1 for none. group: index of the column's group."""
+    """Per column, (f,). small, spread_min: > 0, in values and in levels. judged: whether it is compared at all.
+    is_slope: it tells change, not level. window_ms: what a node's window must cover before the value counts. count_of:
+    column with the number of observations behind a quantile, -1 for none. group: index of the column's group."""
 
     names: tuple[str, ...]
     units: tuple[str, ...]
@@ -47,6 +47,7 @@ class Columns:
     judged: NDArray[np.bool_]
     small: F32
     spread_min: F32
+    is_slope: NDArray[np.bool_]
     window_ms: NDArray[np.int64]
     count_of: NDArray[np.int32]
     schema_hash: bytes
@@ -63,6 +64,7 @@ class Columns:
             judged=np.array([_is_judged(feature) for feature in features], np.bool_),
             small=np.array([_small(feature) for feature in features], np.float32),
             spread_min=np.array([_spread_min(feature) for feature in features], np.float32),
+            is_slope=np.array([_is_slope(feature) for feature in features], np.bool_),
             window_ms=np.array([feature.window_ns // 1_000_000 for feature in features], np.int64),
             count_of=np.array([_count_of(feature, features) for feature in features], np.int32),
             schema_hash=catalog.schema_hash,
@@ -77,6 +79,7 @@ class Columns:
             judged=self.judged[picked],
             small=self.small[picked],
             spread_min=self.spread_min[picked],
+            is_slope=self.is_slope[picked],
             window_ms=self.window_ms[picked],
             count_of=np.full(len(picked), -1, np.int32),
             schema_hash=self.schema_hash,
@@ -102,8 +105,12 @@ def _is_judged(feature: Feature) -> bool:
     return feature.group != "pods" or _aggregates(feature) == {"increase"}
 
 
+def _is_slope(feature: Feature) -> bool:
+    return "slope" in _aggregates(feature)
+
+
 def _small(feature: Feature) -> float:
-    if "slope" in _aggregates(feature):
+    if _is_slope(feature):
         return _SMALL_SLOPE.get(feature.unit, 1.0)
     if feature.bounds is not None:
         return 0.05 * (feature.bounds[1] - feature.bounds[0])

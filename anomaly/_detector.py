@@ -39,6 +39,7 @@ _MISSING_DEVIATION = np.float32(4.0)
 _FOREST_EVIDENCE = 4.0
 """Sigmas of at least one feature without which the forest alone is not believed: there would be no reason to give."""
 _FLEET_ALONG_MIN = 0.6
+_FLEET_TOGETHER = 1.5
 _STORM_SHARE = 0.25
 _STORM_MIN = 3
 _ROW_SPACING_NS = 30 * SECOND_NS
@@ -320,8 +321,14 @@ class Detector:
         self, t_ms: int, seen: Comparison, values: F32, judged: Mask, storm: Mask | None, slide: Slide
     ) -> None:
         """storm: (n,) nodes that went out of bounds together, when they are many."""
-        moved = np.where(seen.shared.along >= _FLEET_ALONG_MIN, seen.shared.ratio, np.float32(0))
-        ratio = float(moved.max(initial=0.0))
+        # The slope of a load that all share is the load's, not a shift of the pool; that shows in the levels.
+        together = (seen.shared.along >= _FLEET_ALONG_MIN) & ~self.columns.is_slope
+        moved = np.where(together, seen.shared.ratio, np.float32(0))
+        by_group = np.zeros(int(self.columns.group.max()) + 1)
+        np.maximum.at(by_group, self.columns.group, moved)
+        by_group.sort()
+        # Three kinds of features that move together are a shift sooner than one that moves alone.
+        ratio = max(float(by_group[-1]), _FLEET_TOGETHER * float(by_group[-3])) if len(by_group) > 2 else by_group[-1]
         weights: NDArray[np.floating] = explains(moved)
         if storm is not None and ratio < 1:
             # Many nodes at once, though not most: one story all the same.

@@ -86,6 +86,10 @@ class Forest:
         )
         return np.asarray(np.exp2(-depths / (len(self.roots) * self.norm)))
 
+    def ceiling(self) -> float:
+        """The score of a row above every threshold in every column."""
+        return float(self.anomaly(np.full((1, self.columns), np.finfo(np.float32).max, np.float32))[0])
+
     def is_sound(self) -> bool:
         """Whether every index stays inside and every path ends: what bytes from outside must prove before a loop
         without checks walks them."""

@@ -66,7 +66,7 @@ def score_recording(train: F64, test: F64, *, seed: int, budget_per_row: float) 
     held = (np.arange(len(seen)) * _BLOCKS // max(len(seen), 1)) % 3 == 1
     forest = Forest.grow(shapes[seen[~held]], seed=seed)
     held_scores = forest.anomaly(shapes[seen[held]])
-    typical, threshold = float(np.median(held_scores)), threshold_for(held_scores, budget_per_row)
+    typical, threshold = float(np.median(held_scores)), threshold_for(held_scores, forest.ceiling(), budget_per_row)
     anomaly = (forest.anomaly(shapes[m:]) - typical) / (threshold - typical)
     return RecordingScores(np.maximum(anomaly, 0.0), level[m:].astype(np.float32), period)
 
@@ -135,18 +135,17 @@ def _energies(way: F64, first: int, m: int) -> list[F32]:
 def _trailing_energy(deviations: F64, length: int) -> F32:
     """log(1 + mean square of the last `length` rows), missing values left out."""
     known = ~np.isnan(deviations)
-    total = _trailing_sum(np.where(known, deviations, 0.0) ** 2, length)
-    count = _trailing_sum(known.astype(np.float64), length)
-    mean = np.maximum(total, 0.0) / np.maximum(count, 1.0)
-    return np.log1p(np.minimum(mean, ENERGY_MAX)).astype(np.float32)
+    # No square counts for more than makes the mean reach its bound, so that the running sum stays exact enough.
+    squares = np.minimum(np.where(known, deviations, 0.0) ** 2, ENERGY_MAX * length)
+    mean = _trailing_sum(squares, length) / np.maximum(_trailing_sum(known.astype(np.float64), length), 1.0)
+    return np.log1p(np.clip(mean, 0.0, ENERGY_MAX)).astype(np.float32)
 
 
 def _trailing_sum(rows: F64, length: int) -> F64:
-    """Sum of each row and the length - 1 before it, added one by one: a running sum would leave a trace of an outlier
-    in every row after it."""
-    total = rows.copy()
-    for back in range(1, length):
-        total[back:] += rows[:-back]
+    """Sum of each row and the length - 1 before it."""
+    running = np.cumsum(rows, axis=0)
+    total = running.copy()
+    total[length:] -= running[:-length]
     return total
 
 

@@ -47,8 +47,8 @@ class DetectorSettings:
     resolve_below: float = 0.6
     """Share of the threshold that a node must stay below for resolve_slides before its event ends."""
     update_every_s: int = 300
-    """An open event is told again at least this often, and when severity or the first reason changes (at most once
-    every 30 s)."""
+    """An open event is told again at least this often, and when severity changes or the first reason is a new one (at
+    most once every 30 s)."""
     accept_fleet_s: int = 600
     """A shift of the whole pool that lasts is the new normal after this."""
     accept_node_s: int = 24 * 3600

@@ -116,9 +116,9 @@ class Track:
         assert self.event is not None
         severity = _severity(finding.ratio, self.event.severity)
         since_ms = t_ms - self.event.time_ms
-        first = finding.reasons[0].feature if finding.reasons else None
-        told_first = self.event.reasons[0].feature if self.event.reasons else None
-        changed = severity != self.event.severity or (finding.ratio >= 1 and first not in (None, told_first))
+        told = {reason.feature for reason in self.event.reasons}
+        is_news = finding.ratio >= 1 and bool(finding.reasons) and finding.reasons[0].feature not in told
+        changed = severity != self.event.severity or is_news
         if since_ms >= settings.update_every_s * 1000 or (changed and since_ms >= _UPDATE_MIN_MS):
             return self.tell(t_ms, finding, severity)
         return None

@@ -45,7 +45,7 @@ def train(data: TrainingData, seed: int) -> Model:
         load=load,
         forest=forest,
         typical=typical,
-        threshold=threshold_for(scores, data.budget_per_row),
+        threshold=threshold_for(scores, forest.ceiling(), data.budget_per_row),
         rows=len(rows),
         from_ns=int(data.times_ns[order[0]]),
         to_ns=int(data.times_ns[order[-1]]),
@@ -53,16 +53,19 @@ def train(data: TrainingData, seed: int) -> Model:
     )
 
 
-def threshold_for(scores: NDArray[np.float64], budget: float) -> float:
+def threshold_for(scores: NDArray[np.float64], ceiling: float, budget: float) -> float:
     """Where a held-out row would lie above with probability `budget`.
 
-    Held-out rows are far fewer than 1 / budget, so their upper tenth is continued as an exponential tail. Its excess
-    over truth is on the side of silence: a forest's scores are bounded, an exponential's are not.
+    Held-out rows are far fewer than 1 / budget, so their upper tenth is continued as an exponential tail. A forest's
+    scores are bounded, an exponential's are not: the threshold stays below the middle between the largest score held
+    out and the ceiling, the score of a row that is extreme in everything, or nothing could ever be flagged.
     """
+    largest = float(scores.max())
     start = float(np.quantile(scores, 1 - _TAIL))
     above = scores[scores > start]
     mean_excess = float((above - start).mean()) if len(above) else 0.0
-    found = max(start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL))), float(scores.max()))
+    continued = start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL)))
+    found = max(largest, min(continued, (largest + ceiling) / 2))
     return max(found, float(np.median(scores)) + _APART_MIN)
 
 
