@@ -72,21 +72,27 @@ class SeriesIdentity:
     @cached_property
     def key(self) -> bytes:
         """16 bytes, the same in every process: series of a node are combined in the order of their keys."""
-        parts = (
-            *self.node,
-            repr(self.resource),
-            self.scope,
-            self.metric,
-            self.unit,
-            f"{int(self.kind)},{int(self.temporality)},{int(self.monotonic)}",
-            repr(self.attributes),
-        )
+        return key_of(self.head_digest(), repr(self.attributes))
+
+    def head_digest(self) -> hashlib.blake2b:
+        """Of everything but the attributes, which the series of one metric have in common."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            raw = part.encode("utf-8", "surrogatepass")
-            digest.update(len(raw).to_bytes(4, "little"))
-            digest.update(raw)
-        return digest.digest()
+        kind = f"{int(self.kind)},{int(self.temporality)},{int(self.monotonic)}"
+        for part in (*self.node, repr(self.resource), self.scope, self.metric, self.unit, kind):
+            _add_text(digest, part)
+        return digest
+
+
+def key_of(head: hashlib.blake2b, attributes: str) -> bytes:
+    """A series' key from the digest of its head, which is used up, and the text of its attributes."""
+    _add_text(head, attributes)
+    return head.digest()
+
+
+def _add_text(digest: hashlib.blake2b, text: str) -> None:
+    raw = text.encode("utf-8", "surrogatepass")
+    digest.update(len(raw).to_bytes(4, "little"))
+    digest.update(raw)
 
 
 @dataclass(frozen=True)

@@ -94,55 +94,51 @@ class Output:
         resolved: by miss, its series or -1 for one that was refused, whose points are left out. None: no misses.
         """
         numbers = self.numbers[:, : counters[NUMBERS]]
-        histograms, exponentials = (
-            self.histograms[:, : counters[HISTOGRAMS]],
-            self.exponentials[:, : counters[EXPONENTIALS]],
-        )
         if resolved is not None:
-            for columns in (numbers, histograms, exponentials):
-                _resolve(columns[0], resolved)
+            _resolve(numbers[N_SERIES], resolved)
             numbers = numbers[:, numbers[N_SERIES] >= 0]
-        return Points(
-            _numbers(numbers),
-            self._histograms(histograms) if counters[HISTOGRAMS] else NO_HISTOGRAMS,
-            self._exponentials(exponentials) if counters[EXPONENTIALS] else NO_EXPONENTIALS,
-        )
+        histograms, exponentials = NO_HISTOGRAMS, NO_EXPONENTIALS
+        if counters[HISTOGRAMS]:
+            histograms = self._histograms(self.histograms[:, : counters[HISTOGRAMS]], resolved)
+        if counters[EXPONENTIALS]:
+            exponentials = self._exponentials(self.exponentials[:, : counters[EXPONENTIALS]], resolved)
+        return Points(_numbers(numbers), histograms, exponentials)
 
-    def _histograms(self, heads: I64Array) -> HistogramPoints:
-        kept = heads[H_SERIES] >= 0
-        count_at, counts = _ragged(self.ragged[G_COUNTS], heads[H_COUNT_AT], kept)
-        bound_at, bounds = _ragged(self.ragged[G_BOUNDS], heads[H_BOUND_AT], kept)
-        heads = heads[:, kept]
+    def _histograms(self, heads: I64Array, resolved: I64Array | None) -> HistogramPoints:
+        kept = _resolve_kept(heads, resolved)
+        count_at, counts = _runs(self.ragged[G_COUNTS], heads[H_COUNT_AT], kept)
+        bound_at, bounds = _runs(self.ragged[G_BOUNDS], heads[H_BOUND_AT], kept)
+        heads = heads.copy() if kept is None else heads[:, kept]
         return HistogramPoints(
             series=heads[H_SERIES].astype(np.int32),
-            time_ns=heads[H_TIME].copy(),
-            start_ns=heads[H_START].copy(),
-            count=heads[H_COUNT].copy(),
-            total=heads[H_TOTAL].copy().view(np.float64),
-            low=heads[H_LOW].copy().view(np.float64),
-            high=heads[H_HIGH].copy().view(np.float64),
+            time_ns=heads[H_TIME],
+            start_ns=heads[H_START],
+            count=heads[H_COUNT],
+            total=heads[H_TOTAL].view(np.float64),
+            low=heads[H_LOW].view(np.float64),
+            high=heads[H_HIGH].view(np.float64),
             count_at=count_at,
             counts=counts,
             bound_at=bound_at,
             bounds=bounds.view(np.float64),
         )
 
-    def _exponentials(self, heads: I64Array) -> ExponentialPoints:
-        kept = heads[H_SERIES] >= 0
-        positive_at, positive = _ragged(self.ragged[G_POSITIVE], heads[E_POSITIVE_AT], kept)
-        negative_at, negative = _ragged(self.ragged[G_NEGATIVE], heads[E_NEGATIVE_AT], kept)
-        heads = heads[:, kept]
+    def _exponentials(self, heads: I64Array, resolved: I64Array | None) -> ExponentialPoints:
+        kept = _resolve_kept(heads, resolved)
+        positive_at, positive = _runs(self.ragged[G_POSITIVE], heads[E_POSITIVE_AT], kept)
+        negative_at, negative = _runs(self.ragged[G_NEGATIVE], heads[E_NEGATIVE_AT], kept)
+        heads = heads.copy() if kept is None else heads[:, kept]
         return ExponentialPoints(
             series=heads[H_SERIES].astype(np.int32),
-            time_ns=heads[H_TIME].copy(),
-            start_ns=heads[H_START].copy(),
-            count=heads[H_COUNT].copy(),
-            total=heads[H_TOTAL].copy().view(np.float64),
-            low=heads[H_LOW].copy().view(np.float64),
-            high=heads[H_HIGH].copy().view(np.float64),
+            time_ns=heads[H_TIME],
+            start_ns=heads[H_START],
+            count=heads[H_COUNT],
+            total=heads[H_TOTAL].view(np.float64),
+            low=heads[H_LOW].view(np.float64),
+            high=heads[H_HIGH].view(np.float64),
             scale=heads[E_SCALE].astype(np.int32),
-            zero_count=heads[E_ZERO].copy(),
-            zero_threshold=heads[E_THRESHOLD].copy().view(np.float64),
+            zero_count=heads[E_ZERO],
+            zero_threshold=heads[E_THRESHOLD].view(np.float64),
             positive_offset=heads[E_POSITIVE_OFFSET].astype(np.int32),
             positive_at=positive_at,
             positive=positive,
@@ -165,13 +161,26 @@ def _numbers(columns: I64Array) -> NumberPoints:
     )
 
 
-def _ragged(pool: I64Array, ends: I64Array, kept: BoolArray) -> tuple[I64Array, I64Array]:
+def _resolve_kept(heads: I64Array, resolved: I64Array | None) -> BoolArray | None:
+    """Put the series in place of misses. Returns which points stay, None for all."""
+    if resolved is None:
+        return None
+    _resolve(heads[H_SERIES], resolved)
+    kept = heads[H_SERIES] >= 0
+    return None if kept.all() else kept
+
+
+def _runs(pool: I64Array, ends: I64Array, kept: BoolArray | None) -> tuple[I64Array, I64Array]:
     """(places, values) of the kept points' runs. Run i of pool is what lies between ends[i - 1] and ends[i]."""
-    sizes = np.diff(ends, prepend=0)
-    values = pool[: ends[-1]] if kept.all() else pool[: ends[-1]][np.repeat(kept, sizes)]
+    places = np.zeros(len(ends) + 1, np.int64)
+    places[1:] = ends
+    values = pool[: places[-1]]
+    if kept is None:
+        return places, values.copy()
+    sizes = np.diff(places)
     places = np.zeros(np.count_nonzero(kept) + 1, np.int64)
     np.cumsum(sizes[kept], out=places[1:])
-    return places, values.copy()
+    return places, values[np.repeat(kept, sizes)]
 
 
 def _frozen(points: HistogramPoints | ExponentialPoints) -> None:
@@ -181,9 +190,8 @@ def _frozen(points: HistogramPoints | ExponentialPoints) -> None:
 
 def _none() -> tuple[HistogramPoints, ExponentialPoints]:
     output = Output()
-    heads = np.zeros((max(H_ROWS, E_ROWS), 1), np.int64)
-    heads[H_SERIES] = -1
-    return output._histograms(heads), output._exponentials(heads)
+    heads = np.empty((max(H_ROWS, E_ROWS), 0), np.int64)
+    return output._histograms(heads, None), output._exponentials(heads, None)
 
 
 NO_HISTOGRAMS, NO_EXPONENTIALS = _none()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetpulse.ingest._decode_points import exponential_point, histogram_point, number_point, summary_point
+from fleetpulse.ingest._decode_histograms import exponential_point, histogram_point
+from fleetpulse.ingest._decode_points import number_point, summary_point
 from fleetpulse.ingest._decode_table import (
     B_H1,
     B_H2,

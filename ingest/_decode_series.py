@@ -16,11 +16,16 @@ from fleetpulse.features._series import (
     Kind,
     NodeId,
     SeriesIdentity,
+    Source,
     Temporality,
+    key_of,
 )
-from fleetpulse.ingest._aliases import attribute_text
+from fleetpulse.ingest._aliases import attribute_text, load_aliases
 
 OVERFLOW_ATTRIBUTE = "otel.metric.overflow"
+
+SHARED_MAX = 65_536
+"""Attributes and sources that are kept to be shared by series, at most; then all are dropped, and kept anew."""
 
 KINDS = {
     "gauge": Kind.GAUGE,
@@ -76,6 +81,46 @@ def series_identity(
     return SeriesIdentity(
         node, resource, scope, head.name, head.unit, head.kind, head.temporality, head.monotonic, attributes
     )
+
+
+class Family:
+    """All series of one metric under one resource and scope. They differ in their attributes only."""
+
+    def __init__(self, node: NodeId, resource: Attributes, scope: str, head: MetricHead) -> None:
+        self._bare = series_identity(node, resource, scope, head, ())
+        self._digest = self._bare.head_digest()
+        self._aliases = load_aliases()
+        bare = self._bare
+        seen = [pair for pair in resource if pair[0] in self._aliases.resource_labels]
+        self._source_key = (bare.metric, bare.unit, bare.kind, bare.temporality, bare.monotonic, repr(seen))
+
+    def identity(self, attributes: Attributes, text: str) -> SeriesIdentity:
+        """text: repr(attributes)."""
+        bare = self._bare
+        made = SeriesIdentity(
+            bare.node,
+            bare.resource,
+            bare.scope,
+            bare.metric,
+            bare.unit,
+            bare.kind,
+            bare.temporality,
+            bare.monotonic,
+            attributes,
+        )
+        # Known already, so that the property need not work it out from the start.
+        made.__dict__["key"] = key_of(self._digest.copy(), text)
+        return made
+
+    def source(self, identity: SeriesIdentity, text: str, known: dict[tuple[object, ...], Source]) -> Source:
+        """The source of a series of this family. known: those made before, which nodes with the same metrics share."""
+        key = (*self._source_key, text)
+        source = known.get(key)
+        if source is None:
+            if len(known) >= SHARED_MAX:
+                known.clear()
+            source = known[key] = self._aliases.source(identity)
+        return source
 
 
 def summary_heads(head: MetricHead) -> tuple[MetricHead, MetricHead, MetricHead]:

@@ -24,9 +24,12 @@ S1, S2 = 50, 51
     C_H1,
     C_H2,
     C_FIRST,
-) = range(40, 50)
-"""What the points being read have in common: their metric, the hash of all that is said before their attributes, and
-the first series found of their resource."""
+    C_ATTRIBUTES_START,
+    C_ATTRIBUTES_STOP,
+) = range(38, 50)
+"""What the points being read have in common: their metric, the hash of all that is said before their attributes, the
+first series found of their resource. And where the present point's attributes are, if they lie side by side; else
+stop < start."""
 REASON = 16
 REASONS = (
     "no_recorded_value",
@@ -78,6 +81,8 @@ G_COUNTS, G_BOUNDS, G_POSITIVE, G_NEGATIVE, G_ROWS = range(5)
     X_METRIC_STOP,
     X_POINT_START,
     X_POINT_STOP,
+    X_ATTRIBUTES_START,
+    X_ATTRIBUTES_STOP,
     X_KIND,
     X_TEMPORALITY,
     X_MONOTONIC,
@@ -86,7 +91,7 @@ G_COUNTS, G_BOUNDS, G_POSITIVE, G_NEGATIVE, G_ROWS = range(5)
     X_H1,
     X_H2,
     X_COLUMNS,
-) = range(14)
+) = range(16)
 B_IS_SCOPE, B_START, B_STOP, B_H1, B_H2, B_COLUMNS = range(6)
 J_RESOURCE_METRICS_START, J_RESOURCE_METRICS_STOP, J_SCOPE_START, J_SCOPE_STOP, J_METRIC_START, J_METRIC_STOP = range(6)
 J_COLUMNS = 6
