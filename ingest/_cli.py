@@ -32,6 +32,7 @@ COMMANDS = {
     "series": "_cmd_series",
     "catalog": "_cmd_catalog",
     "settings": "_cmd_settings",
+    "evaluate": "_cmd_evaluate",
     "doctor": "_cmd_doctor",
     "warmup": "_cmd_warmup",
 }
