@@ -22,12 +22,16 @@ from fleetpulse.ingest._decode_table import (
     NO_NODE,
     S1,
     S2,
+    S3,
+    S4,
     T_COLUMNS,
     T_EXTRA,
     T_VALUE,
+    X_COLUMNS,
     insert,
     insert_all,
     insert_series,
+    mark_refused,
     rehash,
 )
 from fleetpulse.ingest._decode_wire import STATE_SIZE, I64Array
@@ -127,7 +131,7 @@ class KnownSeries:
             grown[: len(self.keys)] = self.keys
             self.keys = grown
         if 2 * (self._entered + len(hashes)) > len(self.table):
-            self._make_room(len(hashes), live)
+            self.make_room(len(hashes), live)
         self._entered += insert_series(self.table, self.keys, np.array(hashes, np.int64).reshape(-1, 3))
 
     def refuse(self, hashes: list[tuple[int, int]]) -> None:
@@ -146,7 +150,8 @@ class KnownSeries:
         places = places[places < len(self.keys)]
         self.keys[places] = np.array([0, 0, 1]) + self.keys[places] * np.array([0, 0, 1])
 
-    def _make_room(self, new: int, live: int) -> None:
+    def make_room(self, new: int, live: int) -> None:
+        """Make the table large enough for so many new hashes, without those of forgotten series."""
         kept = int(np.count_nonzero(self._stands()))
         bound = max(HASHES_KEPT, 4 * live)
         if kept + new > bound:
@@ -172,7 +177,16 @@ def empty_table(rows: int) -> I64Array:
 def new_state() -> I64Array:
     """A state array with a secret of its own for the hashes. The secret decides where things lie, not what they are."""
     state = np.zeros(STATE_SIZE, np.int64)
-    for place in (S1, S2):
-        # Odd and of full length: a factor of every product.
-        state[place] = int.from_bytes(secrets.token_bytes(8), "little", signed=True) | 1
+    for place in (S1, S2, S3, S4):
+        state[place] = int.from_bytes(secrets.token_bytes(8), "little", signed=True)
     return state
+
+
+def warm_up_tables() -> None:
+    """Compile the kernels, or load them from the cache on disk, that a small and well-behaved fleet does not reach."""
+    known = KnownSeries()
+    known.learn([(1, 1, 0)], 1, 1)
+    known.make_room(0, 1)
+    known.refuse([(2, 2)])
+    mark_refused(np.zeros((1, X_COLUMNS), np.int64), 1, known.refused, np.zeros(1, np.int64))
+    insert(empty_table(2), 1, 1, 0, 0)

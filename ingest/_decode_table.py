@@ -11,8 +11,8 @@ from fleetpulse.ingest._decode_wire import I64Array, constants, inlined, kernel
 NUMBERS, HISTOGRAMS, EXPONENTIALS, COUNTS, BOUNDS, POSITIVES, NEGATIVES = range(1, 8)
 MISSES, NEW_BLOBS, REJECTED, RESOURCES, UNATTRIBUTED, IRREGULAR, EXPECTED = range(8, 15)
 RESOURCE_METRICS = 15
-S1, S2 = 50, 51
-"""The hashes' secret."""
+S1, S2, S3, S4 = range(50, 54)
+"""The hashes' secret: S1 and S2 of every step, S3 and S4 what a hash begins with."""
 (
     C_RESOURCE,
     C_SCOPE,

@@ -390,7 +390,7 @@ def mix(h1: int, h2: int, a: int, b: int, s1: int, s2: int) -> tuple[int, int]:
 
 @inlined
 def hash_range(raw: U8Array, start: int, stop: int, h1: int, h2: int, s1: int, s2: int) -> tuple[int, int]:
-    """Two 64-bit halves over raw[start:stop], continuing h1, h2.
+    """Two 64-bit halves over raw[start:stop], continuing h1, h2, which are secret or the hash of what came before.
 
     Each half multiplies and folds 16 bytes a step (as wyhash does), with the secret and the running value on different
     factors, so that no one who does not know the secret can make two ranges collide. The length goes in last.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetpulse.compression import decode_chunk
 from fleetpulse.features import NodeVector
+from fleetpulse.ingest._decode_known import warm_up_tables
 from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._shard import OfflinePipeline
 from fleetpulse.ingest._simulate import Fleet
@@ -17,6 +18,7 @@ START_MS = 1_700_000_000_000
 
 def warm_up() -> None:
     """Runs a small simulated fleet through the same code as a worker. About a second when the cache is warm."""
+    warm_up_tables()
     pipeline = OfflinePipeline(Settings.model_validate({"chunk_span_s": 60}))
     fleet = Fleet(NODES, 1, STEP_MS / 1000, (), START_MS)
     for step in range(STEPS):
