@@ -16,9 +16,15 @@ SEAL_AFTER_NS = 60_000_000_000
 """A span is sealed when its node's newest sample is this far beyond it."""
 
 
+CHUNK_BYTES_MAX = 900_000
+"""A larger chunk is divided: a broker takes a record of a million bytes by default."""
+LATER_PARTS = 500
+"""First part number of the samples that came after sealing but inside the window."""
+
+
 @dataclass(frozen=True)
 class SealedChunk:
-    """part is 0 for the span's samples as of sealing, 1 for those that came later but inside the window."""
+    """One of the parts of a span's samples; nearly always there is one, part 0."""
 
     cluster: str
     node: str
@@ -97,34 +103,34 @@ class OpenChunks:
             span = spans[number]
             end_ns = (number + 1) * self._span_ns
             if span.sealed_blocks < 0 and (whole or t_end_ns >= end_ns + SEAL_AFTER_NS):
-                due.append(self._encode(node, number, 0, t_end_ns, _first_of_each(span.blocks)))
+                due += self._encode(node, number, 0, t_end_ns, _first_of_each(span.blocks))
                 span.sealed_blocks = len(span.blocks)
             if span.sealed_blocks >= 0 and (whole or t_end_ns >= end_ns + self._window_ns):
                 if len(span.blocks) > span.sealed_blocks:
                     later = _without(_first_of_each(span.blocks), _first_of_each(span.blocks[: span.sealed_blocks]))
                     if len(later.column):
-                        due.append(self._encode(node, number, 1, t_end_ns, later))
+                        due += self._encode(node, number, LATER_PARTS, t_end_ns, later)
                 self.samples -= sum(len(block.column) for block in span.blocks)
                 del spans[number]
         if not spans:
             del self._spans[node]
         return due
 
-    def snapshot(self, node: int, t_end_ns: int) -> SealedChunk | None:
+    def snapshot(self, node: int, t_end_ns: int) -> list[SealedChunk]:
         """The newest open span of the node as it stands, for readers that cannot wait for its end."""
         spans = self._spans.get(node)
         if not spans:
-            return None
+            return []
         number = max(spans)
         if spans[number].sealed_blocks >= 0:
-            return None
+            return []
         return self._encode(node, number, 0, t_end_ns, _first_of_each(spans[number].blocks))
 
     def forget(self, series: int) -> None:
         """The series index will be used for another series. Only called once its samples are sealed."""
         self._columns.pop(series, None)
 
-    def _encode(self, node: int, span: int, part: int, t_end_ns: int, samples: _Block) -> SealedChunk:
+    def _encode(self, node: int, span: int, part: int, t_end_ns: int, samples: _Block) -> list[SealedChunk]:
         name = self._table.nodes[node]
         assert name is not None, "a node is freed only after its chunks are sealed"
         columns = []
@@ -142,8 +148,11 @@ class OpenChunks:
                 )
             )
         span_start_ns = span * self._span_ns
-        raw = encode_chunk(name.cluster, name.node, span_start_ns, self._span_ns, columns)
-        return SealedChunk(name.cluster, name.node, span_start_ns, part, t_end_ns, raw)
+        raws = _within_limit(name.cluster, name.node, span_start_ns, self._span_ns, columns)
+        return [
+            SealedChunk(name.cluster, name.node, span_start_ns, number, t_end_ns, raw)
+            for number, raw in enumerate(raws, part)
+        ]
 
     def _labels(self, column: int) -> dict[str, str] | None:
         entry = self._table.series[column // COLUMNS]
@@ -242,6 +251,24 @@ class _Rows:
             np.array(columns[3], np.int64),
             np.array(columns[4], np.bool_),
         )
+
+
+def _within_limit(cluster: str, node: str, span_start_ns: int, span_ns: int, columns: list[Column]) -> list[bytes]:
+    """The columns as one chunk, or as several when it would be too large. A function of the columns alone."""
+    raw = encode_chunk(cluster, node, span_start_ns, span_ns, columns)
+    if len(raw) <= CHUNK_BYTES_MAX:
+        return [raw]
+    if len(columns) > 1:
+        columns = sorted(columns, key=lambda column: sorted(column.labels.items()))
+        halves = [columns[: len(columns) // 2], columns[len(columns) // 2 :]]
+    else:
+        (only,) = columns
+        middle = len(only.times_ns) // 2
+        halves = [
+            [Column(labels=only.labels, times_ns=only.times_ns[part], values=only.values[part])]
+            for part in (slice(None, middle), slice(middle, None))
+        ]
+    return [raw for half in halves for raw in _within_limit(cluster, node, span_start_ns, span_ns, half)]
 
 
 def series_labels(series: Series) -> dict[str, str]:

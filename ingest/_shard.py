@@ -149,8 +149,7 @@ class Shard:
 
     def open_chunks(self, nodes: list[int]) -> list[SealedChunk]:
         """The open span of each of these nodes as it stands, for readers that cannot wait for its end."""
-        found = (self._chunks.snapshot(node, self._state.t_end_ns(node)) for node in nodes)
-        return [chunk for chunk in found if chunk is not None]
+        return [chunk for node in nodes for chunk in self._chunks.snapshot(node, self._state.t_end_ns(node))]
 
     def nodes(self) -> list[int]:
         return self._live_nodes()

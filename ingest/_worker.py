@@ -9,43 +9,37 @@ import contextlib
 import logging
 import os
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import faust
-from aiokafka.errors import KafkaError
-from faust.exceptions import ProducerSendError
 from faust.types import TP
 
 from fleetpulse.anomaly import Event, train
 from fleetpulse.features import Catalog, NodeVector
 from fleetpulse.ingest._chunks import SealedChunk
+from fleetpulse.ingest._delivery import Message, dead_letter, send
 from fleetpulse.ingest._detect import DetectShard, PoolSlide
 from fleetpulse.ingest._errors import UserError
+from fleetpulse.ingest._faust_app import make_app
 from fleetpulse.ingest._models import read_models
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._settings import Settings
-from fleetpulse.ingest._shard import NS_PER_S, WINDOW_NS, Refused, Shard, as_proto, make_router
+from fleetpulse.ingest._shard import NS_PER_MS, WINDOW_NS, Refused, Shard, as_proto, make_router
 from fleetpulse.ingest._telemetry import WorkerTelemetry
-from fleetpulse.ingest._topics import ensure_topics, kafka_security
-from fleetpulse.ingest._transport import RecordBatch, ReplayContext, ReplayingTransport, ssl_context
+from fleetpulse.ingest._topics import ensure_topics
+from fleetpulse.ingest._transport import RecordBatch
 from fleetpulse.ingest._warmup import warm_up
 from fleetpulse.store import FeatureWriter, StoreError
 
 log = logging.getLogger("fleetpulse.worker")
 
 MEMORY_EVERY_S = 60
-DEAD_LETTER_BYTES = 65_536
 OPEN_CHUNKS_PER_TICK = 10
 """Nodes of a partition whose unfinished chunks are encoded in a second: some milliseconds."""
-SEND_TRIES = 6
 SAMPLE_OUTCOMES = ("accepted", "duplicates", "out_of_order", "late")
-Message = tuple[str, bytes | None, bytes, int, list[tuple[str, bytes]]]
-"""topic, key, value, timestamp in ms, headers."""
 
 
 @dataclass
@@ -128,48 +122,12 @@ class Worker:
     # --- Faust ---
 
     def _make_app(self) -> Any:
-        s = self.settings
-        security = kafka_security(s)
-        credentials = None
-        if s.kafka_security != "PLAINTEXT":
-            tls = ssl_context(s.kafka_ca_file) if s.kafka_security.endswith("SSL") else None
-            security["ssl_context"] = tls
-            credentials = _faust_credentials(s, tls)
-        app = faust.App(
-            s.consumer_group,
-            broker=[f"kafka://{address.strip()}" for address in s.kafka_bootstrap.split(",")],
-            broker_credentials=credentials,
-            broker_client_id=f"fleetpulse-{os.getpid()}",
-            # With these a worker joins or is missed in seconds; Faust's own take half a minute.
-            broker_session_timeout=float(s.session_timeout_s),
-            broker_rebalance_timeout=float(s.session_timeout_s),
-            broker_heartbeat_interval=s.session_timeout_s / 10,
-            # A poll's worth is handled without a pause for the other partitions: small enough to take them in turn.
-            broker_max_poll_records=500,
-            consumer_max_fetch_size=4 * 2**20,
-            consumer_auto_offset_reset="earliest",
-            stream_buffer_maxsize=16,
-            stream_recovery_delay=0.0,
-            stream_wait_empty=False,
-            topic_disable_leader=True,
-            topic_allow_declare=False,
-            producer_acks=-1,
-            producer_linger=0.005,
-            producer_compression_type="zstd",
-            producer_max_batch_size=262_144,
-            producer_max_request_size=2 * s.record_bytes_max,
-            web_enabled=False,
-            store="memory://",
-            autodiscover=False,
-            # Faust keeps nothing on disk here, but makes its folder at start-up.
-            datadir=os.path.join(tempfile.gettempdir(), f"fleetpulse-faust-{os.getuid()}"),
-        )
-        context = ReplayContext(self, self._topics, tuple(s.kafka_bootstrap.split(",")), security)
-        app.transport = ReplayingTransport(app.conf.broker_consumer, app, context)
+        settings = self.settings
+        app = make_app(settings, self, self._topics)
         for topic, handle in (
-            (s.source_topic, self._route),
-            (s.topic("nodes"), self._shard),
-            (s.topic("features"), self._detect),
+            (settings.source_topic, self._route),
+            (settings.topic("nodes"), self._shard),
+            (settings.topic("features"), self._detect),
         ):
             self._add_agent(app, topic, handle)
         app.task(self._publish_often)
@@ -230,10 +188,15 @@ class Worker:
                 sliced = self._router.slice(as_proto(value, self.settings.source_format))
             except OtlpError as error:
                 refused = Refused(record.offset, error.reason, str(error), value)
-                messages.append(self._dead_letter(batch.topic, batch.partition, record.timestamp_ms, refused))
+                messages.append(self._dead_letter(batch, record.timestamp_ms, refused))
                 continue
             unattributed += sliced.unattributed
             for node, request in sliced.slices:
+                if len(request) > self.settings.record_bytes_max:
+                    # Nothing smaller than one point: a point of this size is not telemetry.
+                    refused = Refused(record.offset, "oversized", f"{len(request)} bytes of one point", request)
+                    messages.append(self._dead_letter(batch, record.timestamp_ms, refused))
+                    continue
                 key = f"{node.cluster}/{node.node}".encode()
                 messages.append((nodes_topic, key, request, record.timestamp_ms, []))
         if unattributed:
@@ -268,10 +231,7 @@ class Worker:
                 out = slot.shard.apply(record.offset, record.timestamp_ms, record.value)
                 vectors += out.vectors
                 chunks += out.chunks
-                messages += [
-                    self._dead_letter(batch.topic, batch.partition, record.timestamp_ms, refused)
-                    for refused in out.refused
-                ]
+                messages += [self._dead_letter(batch, record.timestamp_ms, refused) for refused in out.refused]
                 if time.monotonic() - started > 0.05:
                     # Heartbeats, the other agents and the metrics endpoint go on during a long batch.
                     await asyncio.sleep(0)
@@ -464,40 +424,14 @@ class Worker:
     # --- shared ---
 
     async def _send(self, messages: Sequence[Message]) -> None:
-        """Returns when all are acknowledged. A broker that restarts is waited for; a refusal by it is an error."""
-        for attempt in range(SEND_TRIES):
-            try:
-                futures = [await self._send_one(message) for message in messages]
-                await asyncio.gather(*futures)
-                return
-            except (KafkaError, ProducerSendError) as error:
-                if attempt == SEND_TRIES - 1:
-                    raise
-                log.warning("writing to Kafka failed, trying again: %r", error)
-                await asyncio.sleep(min(0.5 * 2**attempt, 10.0))
-
-    async def _send_one(self, message: Message) -> Awaitable[Any]:
-        topic, key, value, timestamp_ms, headers = message
-        # Faust takes seconds and truncates to milliseconds: the half keeps the millisecond exact.
-        sent: Awaitable[Any] = await self.app.producer.send(
-            topic, key, value, None, (timestamp_ms + 0.5) / 1000.0, headers or None
-        )
-        return sent
+        await send(self.app.producer, messages)
 
     async def _commit(self, topic: str, partition: int, next_offset: int) -> None:
         await self.app.consumer.commit_offsets({TP(topic, partition): next_offset})
 
-    def _dead_letter(self, topic: str, partition: int, timestamp_ms: int, refused: Refused) -> Message:
+    def _dead_letter(self, batch: RecordBatch, timestamp_ms: int, refused: Refused) -> Message:
         self.telemetry.dead_letters.labels(refused.reason).inc()
-        headers = [
-            ("topic", topic.encode()),
-            ("partition", str(partition).encode()),
-            ("offset", str(refused.offset).encode()),
-            ("reason", refused.reason.encode()),
-            ("detail", refused.detail.encode()),
-            ("bytes", str(len(refused.raw)).encode()),
-        ]
-        return (self.settings.topic("deadletter"), None, refused.raw[:DEAD_LETTER_BYTES], timestamp_ms, headers)
+        return dead_letter(self.settings.topic("deadletter"), batch, timestamp_ms, refused)
 
     def _count_read(self, batch: RecordBatch, size: int) -> None:
         self.telemetry.records.labels(batch.topic).inc(len(batch.records))
@@ -583,21 +517,9 @@ class Worker:
 
 
 def _as_kept(chunk: SealedChunk) -> tuple[str, str, int, bytes]:
-    """As Redis keeps it. A later part of a span stands beside the first, as if a second on."""
-    return chunk.cluster, chunk.node, chunk.span_start_ns + chunk.part * NS_PER_S, chunk.raw
+    """As Redis keeps it. A later part of a span stands beside the first, as if a millisecond on."""
+    return chunk.cluster, chunk.node, chunk.span_start_ns + chunk.part * NS_PER_MS, chunk.raw
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _faust_credentials(settings: Settings, context: Any) -> Any:
-    if settings.kafka_security == "SSL":
-        return faust.SSLCredentials(context)
-    assert settings.kafka_password is not None, "kafka_security() has checked it"
-    return faust.SASLCredentials(
-        username=settings.kafka_username,
-        password=settings.kafka_password.get_secret_value(),
-        mechanism=settings.kafka_sasl_mechanism,
-        ssl_context=context,
-    )
