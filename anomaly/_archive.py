@@ -7,6 +7,7 @@ other as one zlib stream, CRC-32 of everything before it. The manifest's "arrays
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +56,7 @@ def unpack(raw: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     for name, dtype, shape in rows:
         if dtype not in _DTYPES or any(n < 0 for n in shape):
             raise ArchiveError(f"{name}: arrays of {dtype} and shape {shape} are not known here")
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         size = count * np.dtype(dtype).itemsize
         if at + size > len(content):
             raise ArchiveError(f"{name} is cut off")

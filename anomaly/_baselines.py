@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetpulse.anomaly._cells import INDEX, MEAN_TO_SIGMA, away_from_own, compare_cells, learn_cells
+from fleetpulse.anomaly._cells import (
+    INDEX,
+    LEARN_FULLY,
+    LEARN_NOTHING,
+    MEAN_TO_SIGMA,
+    away_from_own,
+    compare_cells,
+    learn_cells,
+)
 from fleetpulse.anomaly._medians import TO_SIGMA, column_median, column_quantile
 from fleetpulse.anomaly._memory import NodeMemory, PoolMemory
 from fleetpulse.anomaly._settings import DetectorSettings
@@ -21,6 +29,7 @@ _RISE = np.float32(1 / 24)
 _FALL = np.float32(1 / 720)
 _POOL_SLIDES = 240
 """Memory of the pool's own level, 20 min: daily load passes slowly, a deploy does not."""
+_WOBBLE_SLIDES = 1440
 _YOUNG_POOL = np.float32(30.0)
 """As YOUNG of cells; a median of many nodes wanders less than a node."""
 _CROSS_SIGMAS = np.float32(15.0)
@@ -87,8 +96,8 @@ class Baselines:
 
         Moves nothing but what keeps residuals continuous when a column loses its peers. A threshold is high while a
         baseline is young. The guard's ratio is the distance outside everything that node and pool have shown, over
-        what is tolerated; a range needs time to be one: two minutes of a pool, an hour of a node without peers. Cells
-        that have never moved, in columns that do not move elsewhere in the pool either, are measured more sharply.
+        what is tolerated; a range needs time to be one: two minutes of a pool, an hour of a node without peers.
+        Constants are measured more sharply.
         """
         settings, pool, cells = self.settings, self.pool, self.nodes.cells
         away = away_from_own(rows, levels, cells.count, cells.location, settings.ready_slides)
@@ -151,6 +160,7 @@ class Baselines:
             seen.deviation,
             seen.spread,
             seen.ratio,
+            new,
             new & calm,
             shared.level,
             cells.count,
@@ -228,9 +238,11 @@ class Baselines:
 
     def _learn_level(self, shared: SharedMove) -> None:
         pool = self.pool
-        calm = shared.has_peers & (shared.ratio < 1)
+        sigmas = np.abs(shared.change) / shared.spread
+        # As for cells, so that a ramp is not learned before it is told.
+        weight = np.clip((LEARN_NOTHING - sigmas) / (LEARN_NOTHING - LEARN_FULLY), 0, 1).astype(np.float32)
+        weight[~shared.has_peers | (shared.ratio >= 1)] = 0
         age = np.clip(pool.slides, 1, _POOL_SLIDES).astype(np.float32)
-        pace = np.where(calm, 1 / age, np.float32(0)).astype(np.float32)
-        size = np.minimum(np.abs(shared.change), 5 * shared.spread)
-        pool.level += pace * shared.change
-        pool.wobble += pace * (size - pool.wobble)
+        slower = np.clip(pool.slides, 1, _WOBBLE_SLIDES).astype(np.float32)
+        pool.level += weight * shared.change / age
+        pool.wobble += weight * (np.abs(shared.change) - pool.wobble) / slower

@@ -24,9 +24,12 @@ GUARD_SPREADS = 30.0
 GUARD_SLIDES = 24
 GUARD_WIDTH_MIN = 8.0
 CONSTANT_SLIDES = 120
-CONSTANT_WIDTH = 1e-4
+CONSTANT_DEVIATION = 1 / 16
 CONSTANT_SPREAD = 1e-3
 CONSTANT_SHARPER = 4.0
+"""Cells that have hardly ever moved (by this share of the least spread), in columns that do not move elsewhere in the
+pool either, are measured so much more sharply. Their deviation says it, not their range: a move through a 5-minute
+window begins in steps so small that a range would have grown before it shows."""
 LEARN_FULLY = 2.0
 LEARN_NOTHING = 5.0
 COUNT_MAX = 65_000
@@ -81,11 +84,10 @@ def compare_cells(
         for j in range(f):
             age = float(count[row, j])
             low, high = lowest[row, j], highest[row, j]
-            constant = age >= CONSTANT_SLIDES and high - low < CONSTANT_WIDTH and pool_spread[j] < CONSTANT_SPREAD
-            if constant:
-                width = spread_min[j] / CONSTANT_SHARPER
-            else:
-                width = max(typical[j], own_deviation[row, j] * MEAN_TO_SIGMA)
+            own_spread = own_deviation[row, j] * MEAN_TO_SIGMA
+            still = own_spread < spread_min[j] * CONSTANT_DEVIATION and pool_spread[j] < CONSTANT_SPREAD
+            constant = still and age >= CONSTANT_SLIDES
+            width = spread_min[j] / CONSTANT_SHARPER if constant else max(typical[j], own_spread)
             spread[i, j] = width
             expected[i, j] = location[row, j] + shared[j]
             level = levels[i, j]
@@ -123,6 +125,7 @@ def learn_cells(
     deviation: F32,
     spread: F32,
     ratio: F32,
+    new: Mask,
     chosen: Mask,
     shared: F32,
     count: NDArray[np.uint16],
@@ -137,17 +140,22 @@ def learn_cells(
 ) -> Mask:
     """Take the chosen nodes' levels into their cells and the pool's range, in place. (f,) columns learned anywhere.
 
+    new, chosen: (n,). A column that a new vector lacks is unlearned as slowly as it was learned.
     A level counts in full up to LEARN_FULLY sigmas and not at all from LEARN_NOTHING on, nor when it is flagged.
     """
     n, f = levels.shape
     learned = np.zeros(f, np.bool_)
     for i in range(n):
-        if not chosen[i]:
+        if not new[i]:
             continue
         row = rows[i]
         for j in range(f):
             level = levels[i, j]
-            if level != level or ratio[i, j] >= 1.0:
+            if level != level:
+                if count[row, j] > 0:
+                    count[row, j] = min(count[row, j], memory_slides) - 1
+                continue
+            if not chosen[i] or ratio[i, j] >= 1.0:
                 continue
             is_ready = count[row, j] >= ready_slides
             weight = 1.0

@@ -36,12 +36,17 @@ JUDGED_COLUMNS_MIN = 5
 MISSING_SHARE_MAX = 0.2
 _MISSING_DEVIATION = np.float32(4.0)
 """What a missing value counts as that used to be there: more than a whole normal vector shows, less than alarms."""
-_FOREST_EVIDENCE = 4.0
+_FOREST_EVIDENCE = 5.0
 """Sigmas of at least one feature without which the forest alone is not believed: there would be no reason to give."""
+_YOUNG_MODEL_NS = 1800 * SECOND_NS
+"""Span of training below which a forest's ratio is less than half believed: it has seen one mood of the pool."""
+_CANDIDATES = 12
+"""Columns that may be the forest's reasons: the farthest out, none less than half as far as the first."""
 _FLEET_ALONG_MIN = 0.6
 _FLEET_TOGETHER = 1.5
 _STORM_SHARE = 0.25
 _STORM_MIN = 3
+_RETRY_NS = 60 * SECOND_NS
 _ROW_SPACING_NS = 30 * SECOND_NS
 _ROW_KEEP_NS = 24 * 3600 * SECOND_NS
 _SLIDES_PER_DAY = 17_280
@@ -189,11 +194,13 @@ class Detector:
         ratio = np.maximum(worst, by_forest)
         lacking = self._lacking(seen) & here.judged
         over = new & (ratio >= 1)
-        newly_over = over & ~self._opened(nodes, self.deviating)
-        storm = _many(newly_over, here.judged)
-        self._judge_fleet(t_ms, seen, values, here.judged, newly_over if storm else None, slide)
+        # Of nodes hit together some cross the threshold a slide sooner: those on their way count too.
+        leaning = new & (ratio >= self.settings.resolve_below) & ~self._opened(nodes, self.deviating)
+        storm = bool((over & leaning).any()) and _many(leaning, here.judged)
+        self._judge_fleet(t_ms, seen, values, here.judged, leaning if storm else None, slide)
         followed = np.fromiter((node in self.deviating for node in nodes), np.bool_, len(nodes))
-        for i in np.flatnonzero(new & (followed | over)):
+        # What is missing must not end an event.
+        for i in np.flatnonzero(over | (new & followed & ~lacking)):
             self._follow(t_ms, nodes[i], int(i), seen, values, (float(worst[i]), float(by_forest[i])), storm, slide)
         opened = self._opened(nodes, self.deviating)
         self._tell(nodes, here, np.maximum(ratio, self._missing_ratio(seen)), lacking, opened, slide)
@@ -281,7 +288,7 @@ class Detector:
         chosen = judged & (np.count_nonzero(~np.isnan(rows), axis=1) >= JUDGED_COLUMNS_MIN)
         if chosen.any():
             filled = np.where(seen.missing, _MISSING_DEVIATION, rows).astype(np.float32)[chosen]
-            found = self.model.ratio(filled)
+            found = self.model.ratio(filled) / (1 + _YOUNG_MODEL_NS / max(self.model.to_ns - self.model.from_ns, 1))
             evident = np.nan_to_num(np.abs(rows[chosen]), nan=0.0).max(axis=1) >= _FOREST_EVIDENCE
             # Without evidence the score may show it, the threshold is not crossed.
             ratio[chosen] = np.where(evident, found, np.minimum(found, 0.9))
@@ -306,7 +313,8 @@ class Detector:
         assert self.model is not None
         row = seen.deviation[i]
         size = np.nan_to_num(np.abs(row), nan=0.0)
-        candidates = np.argsort(-size, kind="stable")[:12]
+        candidates = np.argsort(-size, kind="stable")[:_CANDIDATES]
+        candidates = candidates[size[candidates] >= size[candidates[0]] / 2]
         tried = np.repeat(row[None], len(candidates) + 1, axis=0)
         tried[np.arange(len(candidates)), candidates] = 0
         ratios = self.model.ratio(tried)
@@ -439,7 +447,11 @@ class Detector:
             return None
         if now_ns - self.first_ns < self.settings.train_after_s * SECOND_NS:
             return None
-        if self.trained_ns is not None:
+        if self.model is None:
+            # The last one may have failed, or not have fitted.
+            if self.trained_ns is not None and now_ns - self.trained_ns < _RETRY_NS:
+                return None
+        elif self.trained_ns is not None:
             old = now_ns - self.trained_ns >= self.settings.retrain_every_s * SECOND_NS
             doubled = len(self.reservoir) >= 2 * self.rows_trained
             if not old and not doubled:
@@ -448,6 +460,10 @@ class Detector:
         if len(rows) < self.settings.rows_min:
             return None
         self.trained_ns, self.rows_trained = now_ns, len(self.reservoir)
+        return self.training_data(rows, times_ns)
+
+    def training_data(self, rows: F32, times_ns: NDArray[np.int64]) -> TrainingData:
+        """rows: (n, f) deviations of normal vectors; times_ns: (n,)."""
         return TrainingData(
             schema_hash=self._whole.schema_hash,
             pool=self.pool,

@@ -14,6 +14,15 @@ _EULER = 0.5772156649015329
 LEAF = -1
 BLOCK_ROWS = 256
 
+_DTYPES = {
+    "roots": np.int32,
+    "feature": np.int16,
+    "threshold": np.float64,
+    "left": np.int32,
+    "right": np.int32,
+    "path": np.float64,
+}
+
 
 @dataclass(frozen=True)
 class Forest:
@@ -93,6 +102,8 @@ class Forest:
     def is_sound(self) -> bool:
         """Whether every index stays inside and every path ends: what bytes from outside must prove before a loop
         without checks walks them."""
+        if not all(getattr(self, name).dtype == dtype for name, dtype in _DTYPES.items()):
+            return False
         nodes = len(self.feature)
         same = all(len(a) == nodes for a in (self.threshold, self.left, self.right, self.path))
         if not same or not len(self.roots) or self.norm <= 0:

@@ -141,7 +141,8 @@ class Model:
 
     def _is_sound(self) -> bool:
         columns = len(self.group)
-        dtypes = self.load.components.dtype == np.float32 and self.load.spread.dtype == np.float32
+        arrays = (self.load.components, self.load.spread, self.known, self.group)
+        dtypes = [array.dtype for array in arrays] == [np.float32, np.float32, np.bool_, np.int32]
         shapes = self.known.shape == self.load.spread.shape == self.load.components.shape[1:] == (columns,)
         width = summary_width(self.group)
         return (

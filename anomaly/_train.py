@@ -16,6 +16,7 @@ LOAD_SHARE = 0.5
 LOAD_COMPONENTS_MAX = 6
 _BLOCKS = 12
 _TAIL = 0.1
+_REACH = 0.6
 _APART_MIN = 0.05
 """Typical and threshold are never closer: a forest of rows that are all alike has no scale of its own."""
 _GROW_MAX = 20_000
@@ -57,15 +58,15 @@ def threshold_for(scores: NDArray[np.float64], ceiling: float, budget: float) ->
     """Where a held-out row would lie above with probability `budget`.
 
     Held-out rows are far fewer than 1 / budget, so their upper tenth is continued as an exponential tail. A forest's
-    scores are bounded, an exponential's are not: the threshold stays below the middle between the largest score held
-    out and the ceiling, the score of a row that is extreme in everything, or nothing could ever be flagged.
+    scores are bounded, an exponential's are not: the threshold stays below the ceiling, the score of a row that is
+    extreme in everything, or nothing could ever be flagged.
     """
     largest = float(scores.max())
     start = float(np.quantile(scores, 1 - _TAIL))
     above = scores[scores > start]
     mean_excess = float((above - start).mean()) if len(above) else 0.0
     continued = start + mean_excess * float(np.log(_TAIL / min(budget, _TAIL)))
-    found = max(largest, min(continued, (largest + ceiling) / 2))
+    found = max(largest, min(continued, largest + _REACH * (ceiling - largest)))
     return max(found, float(np.median(scores)) + _APART_MIN)
 
 

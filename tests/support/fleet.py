@@ -16,6 +16,9 @@ from fleetpulse.features._catalog import Catalog
 from fleetpulse.features._vector import AGE_UNKNOWN_MS, NodeVector, Status
 
 SLIDE_S = 5
+_STATUS = np.array([Status.OK, Status.MISSING], np.uint8)
+_AGE_MS = np.array([0, AGE_UNKNOWN_MS], np.uint32)
+"""By whether a value is missing."""
 START_NS = 1_790_000_000 * 1_000_000_000
 CATALOG = Catalog.load()
 
@@ -115,23 +118,20 @@ class MadeUpFleet:
         del self.history[: -300 // SLIDE_S]
         window = np.stack(self.history)
         means = {300: window.mean(axis=0), 60: window[-60 // SLIDE_S :].mean(axis=0)}
+        values = np.full((self.nodes, len(CATALOG.features)), np.nan, np.float32)
+        for window_s, (columns, signals) in self.picked.items():
+            values[:, columns] = means[window_s][:, signals]
         for node in range(self.nodes):
             start_s, end_s = self.silent.get(node, (np.inf, np.inf))
             if not start_s < self.t_s <= end_s:
-                self.held[node] = self._vector(node, means)
+                self.held[node] = vector_of(
+                    f"node-{node:03}",
+                    values[node],
+                    t_end_ns=START_NS + self.t_s * 1_000_000_000,
+                    covered_ms=300_000 if self.warm else min(self.t_s * 1000, 300_000),
+                    pool=self.pool,
+                )
         return [self.held[node] for node in range(self.nodes)]
-
-    def _vector(self, node: int, means: Mapping[int, NDArray[np.float64]]) -> NodeVector:
-        values = np.full(len(CATALOG.features), np.nan, np.float32)
-        for window_s, (columns, signals) in self.picked.items():
-            values[columns] = means[window_s][node, signals]
-        return vector_of(
-            f"node-{node:03}",
-            values,
-            t_end_ns=START_NS + self.t_s * 1_000_000_000,
-            covered_ms=300_000 if self.warm else min(self.t_s * 1000, 300_000),
-            pool=self.pool,
-        )
 
 
 def vector_of(
@@ -150,8 +150,8 @@ def vector_of(
         window_covered_ms=covered_ms,
         scrape_interval_ms=5000,
         values=values,
-        status=np.where(missing, Status.MISSING, Status.OK).astype(np.uint8),
-        age_ms=np.where(missing, AGE_UNKNOWN_MS, 0).astype(np.uint32),
+        status=_STATUS[missing.view(np.uint8)],
+        age_ms=_AGE_MS[missing.view(np.uint8)],
         sources={},
     )
 
