@@ -34,7 +34,7 @@ _YOUNG_POOL = np.float32(30.0)
 """As YOUNG of cells; a median of many nodes wanders less than a node."""
 _CROSS_SIGMAS = np.float32(15.0)
 _CROSS_GAP = np.float32(5.0)
-_SHARED_SPREADS = np.float32(5 / 3)
+_SHARED_SPREADS = np.float32(5 / 2)
 
 
 @dataclass

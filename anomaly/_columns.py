@@ -28,8 +28,8 @@ _SMALL_BY_UNIT = {
 }
 _SMALL_SLOPE = {"1/s": 5e-4, "By/s": 2.0**23}
 """Large, so that slopes stay on the linear side: they wander around zero, and their size says how far."""
-SPREAD_MIN = 0.03
-"""Three per cent, for values above `small`: the least standard deviation that anything is measured by."""
+SPREAD_MIN = 0.02
+"""Two per cent, for values above `small`: the least standard deviation that anything is measured by."""
 _SPREAD_MIN_COUNT = 0.1
 OBSERVATIONS_MIN = 50.0
 """A quantile of fewer observations is not compared with anything."""

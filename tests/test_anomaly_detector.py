@@ -133,7 +133,7 @@ def test_a_constant_that_moves_is_flagged_by_the_guard() -> None:
 
 def test_a_slow_ramp_of_one_node_is_found_against_its_peers() -> None:
     fleet = MadeUpFleet(20, seed=7, faults={5: (WARM_S, ramping(0.0006, "memory_used_share"))})
-    watched = watcher().watch(fleet.slides(WARM_S + 1200))
+    watched = watcher().watch(fleet.slides(WARM_S + 700))
     assert watched.opened() == [("node", "node-005")]
     assert features_of(watched.opening("node-005")[1])[0].startswith("memory_used_share")
 
@@ -143,7 +143,7 @@ def test_an_event_is_resolved_under_its_own_id_when_the_fault_ends() -> None:
         return DISK_SATURATION(signal, value, since_s) if since_s < 60 else value
 
     fleet = MadeUpFleet(12, seed=8, faults={2: (WARM_S, passing)})
-    watched = watcher().watch(fleet.slides(WARM_S + 600))
+    watched = watcher().watch(fleet.slides(WARM_S + 450))
     assert watched.opened() == [("node", "node-002")]
     story = [event for event in watched.events if event.node == "node-002"]
     assert story[-1].state == "resolved"
@@ -152,20 +152,16 @@ def test_an_event_is_resolved_under_its_own_id_when_the_fault_ends() -> None:
     assert watched.slides[-1][1].verdicts[node(2)] == "normal"
 
 
-def test_a_flagged_node_does_not_teach_its_baseline() -> None:
+def test_an_event_that_lasts_is_told_again_but_not_at_every_slide_and_does_not_teach_its_node() -> None:
     fleet = MadeUpFleet(12, seed=9, faults={2: (WARM_S, DISK_SATURATION)})
-    watched = watcher().watch(fleet.slides(WARM_S + 1800))
+    watched = watcher().watch(fleet.slides(WARM_S + 1200))
     assert watched.slides[-1][1].verdicts[node(2)] == "anomalous"
-    last = watched.events[-1].reasons[0]
-    assert last.expected is not None
-    assert last.expected < 1.0
-
-
-def test_open_events_are_told_again_but_not_at_every_slide() -> None:
-    fleet = MadeUpFleet(12, seed=9, faults={2: (WARM_S, DISK_SATURATION)})
-    watched = watcher().watch(fleet.slides(WARM_S + 1800))
     updates = [event for event in watched.events if event.state == "updated"]
-    assert 5 <= len(updates) <= 12
+    assert 3 <= len(updates) <= 8
+    last = updates[-1].reasons[0]
+    assert last.value is not None
+    assert last.expected is not None
+    assert last.expected < last.value / 3
 
 
 # --- S33, missing values ---
@@ -236,7 +232,7 @@ def without(vector: NodeVector, columns: Iterable[int]) -> NodeVector:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "seconds"), [(100, 3600), (1, 5400), (2, 3600), (4, 3600), (6, 3600)], ids=lambda value: str(value)
+    ("nodes", "seconds"), [(100, 3600), (1, 4500), (2, 2700), (4, 2700), (6, 2700)], ids=lambda value: str(value)
 )
 def test_s34_a_clean_fleet_raises_nothing(nodes: int, seconds: int) -> None:
     watched = watcher().watch(MadeUpFleet(nodes, seed=20 + nodes, warm=False).slides(seconds), training=True)
@@ -246,12 +242,12 @@ def test_s34_a_clean_fleet_raises_nothing(nodes: int, seconds: int) -> None:
 
 
 def test_a_lone_node_is_judged_by_its_own_past_after_it_has_seen_enough() -> None:
-    fleet = MadeUpFleet(1, seed=2, faults={0: (5400, DISK_SATURATION)})
-    watched = watcher().watch(fleet.slides(5400 + 60))
+    fleet = MadeUpFleet(1, seed=2, faults={0: (3600, DISK_SATURATION)})
+    watched = watcher().watch(fleet.slides(3600 + 60))
     assert watched.slides[100][1].verdicts[node(0)] == "insufficient data"
     assert watched.slides[100][1].scores == {}
     after_s, event = watched.opening("node-000")
-    assert after_s - 5400 <= 30
+    assert after_s - 3600 <= 30
     assert features_of(event)[0].startswith(("disk", "contention_disk", "pressure_io"))
 
 
@@ -275,8 +271,8 @@ def test_in_the_first_minutes_peers_serve_and_the_event_says_so() -> None:
 def test_a_node_that_joins_late_is_compared_only_when_it_has_a_past() -> None:
     fleet = MadeUpFleet(12, seed=15, differ=0.6)
     watched = watcher()
-    for t_ns, vectors in fleet.slides(1500):
-        chosen = vectors if t_ns - START_NS > 600 * S else vectors[:-1]
+    for t_ns, vectors in fleet.slides(1000):
+        chosen = vectors if t_ns - START_NS > 400 * S else vectors[:-1]
         watched.watch([(t_ns, chosen)])
     assert watched.events == []
     assert watched.slides[-1][1].verdicts[node(11)] == "normal"
@@ -285,8 +281,8 @@ def test_a_node_that_joins_late_is_compared_only_when_it_has_a_past() -> None:
 def test_pools_that_shrink_below_what_makes_peers_stay_calm() -> None:
     fleet = MadeUpFleet(6, seed=16)
     watched = watcher()
-    for t_ns, vectors in fleet.slides(5400):
-        watched.watch([(t_ns, vectors if t_ns - START_NS < 3600 * S else vectors[:3])])
+    for t_ns, vectors in fleet.slides(3000):
+        watched.watch([(t_ns, vectors if t_ns - START_NS < 2000 * S else vectors[:3])])
     assert [event for event in watched.events if event.scope == "node" and event.detector != "silence"] == []
 
 
@@ -296,7 +292,7 @@ def test_pools_that_shrink_below_what_makes_peers_stay_calm() -> None:
 @pytest.mark.parametrize("seed", [17, 18])
 def test_s35_when_all_nodes_step_together_there_is_one_fleet_event_and_no_node_event(seed: int) -> None:
     step = scaling(cpu_busy_share=1.8, request_p99=3.0, request_rate=2.0)
-    watched = watcher().watch(MadeUpFleet(30, seed=seed, fleet_fault=(WARM_S, step)).slides(WARM_S + 1500))
+    watched = watcher().watch(MadeUpFleet(30, seed=seed, fleet_fault=(WARM_S, step)).slides(WARM_S + 900))
     assert watched.opened() == [("fleet", "")]
     event = watched.events[0]
     assert set(features_of(event)) & {"cpu_busy_share_1m", "request_rate_1m", "request_p99_5m"}
@@ -354,7 +350,7 @@ def test_training_is_asked_for_when_due_and_then_only_when_what_was_seen_has_dou
     fleet = MadeUpFleet(20, seed=24)
     watched = watcher()
     asked = []
-    for t_ns, vectors in fleet.slides(1800):
+    for t_ns, vectors in fleet.slides(1300):
         watched.watch([(t_ns, vectors)])
         data = watched.detector.training_request()
         if data is not None:
