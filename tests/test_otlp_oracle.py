@@ -33,7 +33,7 @@ def test_on_recorded_requests(name: str, raw: bytes) -> None:
     pair.compare_tables()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=3))
 def test_on_made_requests(made: list[bytes]) -> None:
     pair = Pair()

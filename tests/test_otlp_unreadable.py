@@ -14,6 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from fleetpulse.features._series import SeriesTable
 from fleetpulse.ingest._otlp import OtlpError, length_field
 from fleetpulse.ingest._route import Router
+from support.otlp_pair import make_oracle
 from support.otlp_samples import IDENTITY, NOW_NS, RECORD_MS, capture, key_values, make_decoder, one_resource, request
 
 
@@ -26,9 +27,9 @@ def _good() -> bytes:
 GOOD = _good()
 
 
-def _nested(depth: int) -> bytes:
-    """A request whose one attribute holds arrays in arrays."""
-    value = b""
+def _nested(depth: int, innermost: bytes = b"") -> bytes:
+    """A request whose one attribute holds arrays in arrays: 7 + 2 * depth messages in each other."""
+    value = innermost
     for _ in range(depth):
         value = length_field(5, length_field(1, value))
     attribute = length_field(1, b"a") + length_field(2, value)
@@ -112,8 +113,18 @@ def test_the_error_says_where() -> None:
     assert f"byte {len(GOOD)}" in str(caught.value)
 
 
-def test_attributes_may_nest_a_little() -> None:
-    assert make_decoder().decode(_nested(20), RECORD_MS).points.numbers.integer.tolist() == [0]
+@pytest.mark.parametrize(
+    ("raw", "depth"),
+    [(_nested(0), 7), (_nested(28), 63), (_nested(28, length_field(5, b"")), 64), (_nested(29), 65)],
+)
+def test_messages_may_nest_64_deep(raw: bytes, depth: int) -> None:
+    for decoder in (make_decoder(), make_oracle()):
+        if depth <= 64:
+            assert decoder.decode(raw, RECORD_MS).points.numbers.integer.tolist() == [0]
+        else:
+            with pytest.raises(OtlpError) as caught:
+                decoder.decode(raw, RECORD_MS)
+            assert caught.value.reason == "nesting"
 
 
 def test_an_error_behind_good_points_leaves_no_series() -> None:

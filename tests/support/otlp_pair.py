@@ -17,6 +17,10 @@ from support.otlp_oracle import WalkingDecoder
 from support.otlp_samples import IDENTITY, RECORD_MS, SECOND
 
 
+def make_oracle() -> WalkingDecoder:
+    return Pair().oracle
+
+
 class Pair:
     """Both decoders, each with a table of its own."""
 
