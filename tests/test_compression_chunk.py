@@ -289,6 +289,95 @@ def test_other_bytes_are_refused_with_the_place(raw: bytes, message: str, bit: i
     assert bit is None or caught.value.bit_offset == bit
 
 
+def gamma(count: int) -> str:
+    digits = format(count + 1, "b")
+    return "0" * (len(digits) - 1) + digits
+
+
+def patched(raw: bytes, name: str, which: int, digits: str) -> bytes:
+    """The chunk with these binary digits in the place of a field, and a checksum that fits."""
+    field = [field for field in read_slowly(raw).fields if field.name == name][which]
+    text = format(int.from_bytes(raw[:-4], "big"), f"0{8 * len(raw) - 32}b")
+    text = text[: field.bit] + digits + text[field.bit + field.width :]
+    text += "0" * (-len(text) % 8)
+    return sealed(int(text, 2).to_bytes(len(text) // 8, "big"))
+
+
+VARIED = encode(
+    [
+        Column({"__name__": "a", "x": "1"}, scrapes(20), FALLING[:20]),
+        Column({"__name__": "b", "x": "2"}, scrapes(20)[:15], np.append(COUNTER[:14] / 10, np.nan)),
+        Column({"__name__": "b", "x": "1"}, scrapes(20), FALLING[:20]),
+        Column({"__name__": "c", "x": "2"}, scrapes(20), FALLING[:20] + np.arange(20) % 3),
+        Column({"__name__": "d", "x": "2", "y": "3"}, scrapes(20), SPARSE[:20]),
+        Column({"__name__": "e", "x": "2", "y": "3"}, scrapes(20), NOISE[:20]),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "which", "digits", "message"),
+    [
+        ("texts", 0, format(120, "08b"), "120 items announced"),
+        ("series", 0, gamma((1 << 18) + 1), "must lie between 0 and 262144"),
+        ("tables", 0, "0" * 40, "must lie between|sequence"),
+        ("name", 0, "1111", "a string beyond the"),
+        ("name", 1, "0011", "occurs twice|beyond"),
+        ("time columns", 0, gamma(7), "must lie between 0 and 6"),
+        ("base", 0, gamma(1), "must lie between 0 and 0"),
+        ("base", 1, gamma(2), "must lie between 0 and 1"),
+        ("length", 0, gamma((1 << 24) + 1), "must lie between 0 and 16777216"),
+        ("length", 0, gamma(1 << 23), "more than 16777216 samples|ends inside a time column|code that"),
+        ("mask run", 0, gamma(21), "takes more than its base has"),
+        ("mask run", 1, gamma(1_000_000), "takes more than its base has"),
+        ("mask run", 1, gamma(0), "takes more than its base has"),
+        ("floats", 0, gamma(7), "must lie between 0 and 6"),
+        ("integers", 0, gamma(6), "must lie between 0 and 5"),
+        ("order", 0, "11", "time column has a code"),
+        ("code", 0, "0011", "time column has a code"),
+        ("code", 0, "1100", "time column has a code"),
+        ("order", 1, "11", "a column has a code"),
+        ("code", 1, "0111", "a column has a code"),
+        ("mode", 0, "110", "a mode that does not exist"),
+        ("mode", 0, "010", "a mode that does not exist for its type"),
+        ("mode", 1, "011", "a mode that does not exist for its type"),
+        ("back", 0, gamma(5), "not there or not alike"),
+        ("back", 0, gamma((1 << 32) - 2), "not there or not alike"),
+        ("back", 0, "0" * 60, "not there or not alike"),
+        ("exponent", 0, "10111", "exponent or exceptions"),
+        ("corrections", 0, gamma(16), "exponent or exceptions"),
+        ("values between", 0, gamma(15), "exponent or exceptions"),
+        ("values between", 0, "0" * 60, "exponent or exceptions"),
+    ],
+)
+def test_fields_that_cannot_be_are_refused(name: str, which: int, digits: str, message: str) -> None:
+    with pytest.raises(ChunkError, match=message) as caught:
+        decode_chunk(patched(VARIED, name, which, digits))
+    assert caught.value.bit_offset is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (encode([column(np.append(COUNTER[:20], COUNTER[:20]), np.arange(40))]), "code"),
+        (encode([column(ANY_BITS[:5], np.array([0, 5, 6, 50, 51]))]), "time column"),
+    ],
+)
+def test_a_parameter_too_large_is_refused(raw: bytes, message: str) -> None:
+    parameter = "k" if fields(raw, "k") else "width"
+    width = [field.width for field in read_slowly(raw).fields if field.name == parameter][-1]
+    with pytest.raises(ChunkError, match=message):
+        decode_chunk(patched(raw, parameter, -1, "1" * width))
+
+
+def test_times_that_do_not_increase_are_refused() -> None:
+    raw = encode([column(floats(1, 2), np.array([START_NS, START_NS + 1]))])
+    # The only step is 1, in Elias with k = 0; a zero stands for a step of 0.
+    assert [fields(raw, name)[0] for name in ("order", "code", "k", "rest")] == ["1", "2", "0", "1"]
+    with pytest.raises(ChunkError, match="do not increase"):
+        decode_chunk(patched(raw, "rest", 0, "0"))
+
+
 def _read_or_refused(raw: bytes) -> tuple[Chunk | None, int | None]:
     try:
         return decode_chunk(raw), None
