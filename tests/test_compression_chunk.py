@@ -372,10 +372,10 @@ def test_a_parameter_too_large_is_refused(raw: bytes, message: str) -> None:
 
 def test_times_that_do_not_increase_are_refused() -> None:
     raw = encode([column(floats(1, 2), np.array([START_NS, START_NS + 1]))])
-    # The only step is 1, in Elias with k = 0; a zero stands for a step of 0.
-    assert [fields(raw, name)[0] for name in ("order", "code", "k", "rest")] == ["1", "2", "0", "1"]
+    # The only step is 1, in Elias with k = 1; two zeros stand for a step of 0.
+    assert [fields(raw, name)[0] for name in ("order", "code", "k", "rest")] == ["1", "2", "1", "1"]
     with pytest.raises(ChunkError, match="do not increase"):
-        decode_chunk(patched(raw, "rest", 0, "0"))
+        decode_chunk(patched(raw, "rest", 0, "00"))
 
 
 def _read_or_refused(raw: bytes) -> tuple[Chunk | None, int | None]:
