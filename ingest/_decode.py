@@ -46,6 +46,7 @@ from fleetpulse.ingest._decode_series import (
     with_quantile,
 )
 from fleetpulse.ingest._decode_table import (
+    COUNTERS,
     IRREGULAR,
     J_METRIC_START,
     J_METRIC_STOP,
@@ -88,7 +89,6 @@ NS_PER_MS = 1_000_000
 INT64_MAX = 2**63 - 1
 UNSPECIFIED_TEMPORALITY = "unspecified_temporality"
 
-_COUNTERS = REASON + len(REASONS)
 _NO_REASONS = [0] * len(REASONS)
 _METRICS, _DATA = 2, frozenset({5, 7, 9, 10, 11})
 _POINTS: dict[int, type[Message]] = {
@@ -170,7 +170,7 @@ class Decoder:
         if not 0 <= horizon_ns <= INT64_MAX:
             horizon_ns = 0 if horizon_ns < 0 else INT64_MAX
         request = self._scan(request, horizon_ns)
-        counters: list[int] = self._state[:_COUNTERS].tolist()
+        counters: list[int] = self._state[:COUNTERS].tolist()
         if counters[RESOURCE_METRICS] == 0:
             raise OtlpError("not_metrics", "the bytes hold no resource metrics", 0)
         decoded = Decoded(NO_POINTS, unattributed=counters[UNATTRIBUTED])
@@ -207,7 +207,7 @@ class Decoder:
         raw = np.frombuffer(request, np.uint8)
         fresh = False
         while True:
-            state[:_COUNTERS] = 0
+            state[:COUNTERS] = 0
             code = scan(
                 raw,
                 horizon_ns,

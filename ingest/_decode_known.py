@@ -46,7 +46,8 @@ REFUSED_KEPT = 500_000
 
 @dataclass(frozen=True)
 class KnownResource:
-    """node: None for a resource that names none. pool_parts: a value for each pool attribute, "" where it has none."""
+    """node: None for a resource that names none. pool_parts: a value for each pool attribute, "" where it has none.
+    attributes are empty when only the node is asked for."""
 
     node: NodeId | None
     attributes: Attributes
@@ -56,10 +57,13 @@ class KnownResource:
 class KnownBlobs:
     """Resources and scopes by their bytes. table: see _decode_table; a value is an index into resources or scopes."""
 
-    def __init__(self, identity: Sequence[str], default_cluster: str, pool_by: Sequence[str]) -> None:
+    def __init__(
+        self, identity: Sequence[str], default_cluster: str, pool_by: Sequence[str], *, with_attributes: bool = True
+    ) -> None:
         self._identity = tuple(identity)
         self._default_cluster = default_cluster
         self._pool_by = tuple(pool_by)
+        self._with_attributes = with_attributes
         self.clear()
 
     def clear(self) -> None:
@@ -92,16 +96,17 @@ class KnownBlobs:
                 self.scopes.append(scope_text(InstrumentationScope.FromString(raw)))
                 insert(self.table, *key, len(self.scopes) - 1, 0)
             else:
-                resource = self._resource(raw, row[B_START])
+                resource = self.read_resource(raw, row[B_START])
                 self.resources.append(resource)
                 insert(self.table, *key, len(self.resources) - 1, NO_NODE if resource.node is None else 0)
 
-    def _resource(self, raw: bytes, at: int) -> KnownResource:
+    def read_resource(self, raw: bytes, at: int) -> KnownResource:
+        """at: where it begins in its request, for the error. Raises OtlpError."""
         message = parse_resource(raw, at)
         texts = plain_texts(message.attributes)
         node = node_of(texts, self._identity, self._default_cluster)
         parts = tuple(texts.get(name, "") for name in self._pool_by)
-        return KnownResource(node, sorted_attributes(message.attributes), parts)
+        return KnownResource(node, sorted_attributes(message.attributes) if self._with_attributes else (), parts)
 
 
 class KnownSeries:

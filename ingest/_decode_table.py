@@ -64,6 +64,8 @@ REASONS = (
     R_NO_DATA,
 ) = constants(REASON, REASON + len(REASONS))
 """Places of state where refused points are counted."""
+COUNTERS = REASON + len(REASONS)
+"""The first entries of state, which are 0 when a scan begins."""
 
 # Rows of the output arrays.
 N_SERIES, N_TIME, N_START, N_VALUE, N_INTEGER, N_IS_INT, N_ROWS = range(7)

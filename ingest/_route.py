@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+
+import numpy as np
 
 from fleetpulse.features._series import NodeId
-from fleetpulse.ingest._otlp import LENGTH, Field, OtlpError, length_field, length_field_size, read_fields, read_request
-from fleetpulse.ingest._otlp_resource import node_of, parse_resource, plain_texts
+from fleetpulse.ingest._decode_known import KnownBlobs, new_state
+from fleetpulse.ingest._decode_table import B_COLUMNS, COUNTERS, IRREGULAR, NEW_BLOBS, RESOURCE_METRICS
+from fleetpulse.ingest._decode_wire import ERROR_AT, ERRORS, GROW, U8Array
+from fleetpulse.ingest._otlp import (
+    LENGTH,
+    Field,
+    OtlpError,
+    length_field,
+    length_field_size,
+    read_fields,
+    read_request,
+)
+from fleetpulse.ingest._route_scan import F_COLUMNS, find_entries
 
 RESOURCE = 1
-RESOURCES_KEPT = 16_384
-RESOURCE_BYTES_KEPT_MAX = 4_096
-"""Greater resources are read anew each time, which bounds the memory of the kept ones to 64 MB."""
 
 DIVISIBLE = (frozenset({1}), frozenset({2}), frozenset({2}), frozenset({5, 7, 9, 10, 11}), frozenset({1}))
 """By depth, the fields along which a message may be cut: request, ResourceMetrics, ScopeMetrics, Metric (gauge, sum,
@@ -42,21 +51,21 @@ class Router:
     """
 
     def __init__(self, identity: Sequence[str], default_cluster: str, record_bytes_max: int) -> None:
-        self._identity = tuple(identity)
-        self._default_cluster = default_cluster
         self._record_bytes_max = record_bytes_max
-        self._kept_node = lru_cache(RESOURCES_KEPT)(self._node)
+        self._known = KnownBlobs(identity, default_cluster, (), with_attributes=False)
+        self._state = new_state()
+        self._new = np.empty((64, B_COLUMNS), np.int64)
+        self._entries = np.empty((256, F_COLUMNS), np.int64)
 
     def slice(self, request: bytes) -> Sliced:
         """Raises OtlpError when the top level or a resource cannot be read; then nothing of the request is used."""
         by_node: dict[NodeId, list[bytes]] = {}
         unattributed = 0
-        for entry in read_request(request):
-            node = self._node_of(request, entry)
+        for node, start, stop in self._nodes(request):
             if node is None:
                 unattributed += 1
             else:
-                by_node.setdefault(node, []).append(request[entry.start : entry.stop])
+                by_node.setdefault(node, []).append(request[start:stop])
         slices: list[tuple[NodeId, bytes]] = []
         oversized = 0
         for node, parts in by_node.items():
@@ -67,26 +76,55 @@ class Router:
 
     @property
     def kept(self) -> int:
-        """Resources whose node is remembered; at most RESOURCES_KEPT."""
-        return self._kept_node.cache_info().currsize
+        """Resources whose node is remembered."""
+        return len(self._known)
 
-    def _node_of(self, request: bytes, entry: Field) -> NodeId | None:
-        # A message field that occurs twice is merged, and merging messages is joining their bytes.
-        resource = b""
-        at = entry.body
-        for field in read_fields(request, entry.body, entry.stop):
-            if field.number <= 3 and field.wire != LENGTH:
-                raise OtlpError("wire_type", f"field {field.number} of ResourceMetrics is no message", field.start)
-            if field.number == RESOURCE:
-                resource += request[field.body : field.stop]
-                at = field.body
-        try:
-            return self._kept_node(resource) if len(resource) <= RESOURCE_BYTES_KEPT_MAX else self._node(resource)
-        except OtlpError as error:
-            raise OtlpError(error.reason, "a resource cannot be read", at) from None
+    def _nodes(self, request: bytes) -> Iterator[tuple[NodeId | None, int, int]]:
+        """Node, start and stop of each ResourceMetrics."""
+        if not request:
+            raise OtlpError("empty", "the record has no value")
+        self._scan(request, np.frombuffer(request, np.uint8))
+        count = int(self._state[RESOURCE_METRICS])
+        if count == 0:
+            raise OtlpError("not_metrics", "the bytes hold no resource metrics", 0)
+        if self._state[IRREGULAR]:
+            # Rare enough to be done slowly.
+            for entry in read_request(request):
+                yield self._node_of_pieces(request, entry), entry.start, entry.stop
+            return
+        resources = self._known.resources
+        for index, start, stop in self._entries[:count].tolist():
+            yield resources[index].node, start, stop
 
-    def _node(self, resource: bytes) -> NodeId | None:
-        return node_of(plain_texts(parse_resource(resource, 0).attributes), self._identity, self._default_cluster)
+    def _scan(self, request: bytes, raw: U8Array) -> None:
+        """Fill entries and state, with every resource known."""
+        state = self._state
+        fresh = False
+        while True:
+            state[:COUNTERS] = 0
+            code = find_entries(raw, state, self._known.table, self._new, self._entries)
+            if code == GROW:
+                if state[NEW_BLOBS] == len(self._new):
+                    self._new = np.empty((4 * len(self._new), B_COLUMNS), np.int64)
+                else:
+                    self._entries = np.empty((4 * len(self._entries), F_COLUMNS), np.int64)
+            elif code < 0:
+                reason, text = ERRORS[code]
+                raise OtlpError(reason, text, int(state[ERROR_AT]))
+            elif not state[NEW_BLOBS]:
+                return
+            elif not fresh and self._known.are_too_many(0):
+                self._known.clear()
+                fresh = True
+            else:
+                self._known.learn(request, self._new[: state[NEW_BLOBS]])
+                fresh = True
+
+    def _node_of_pieces(self, request: bytes, entry: Field) -> NodeId | None:
+        """The node of a resource that may come in pieces: merging messages is joining their bytes."""
+        fields = read_fields(request, entry.body, entry.stop)
+        resource = b"".join(request[field.body : field.stop] for field in fields if field.number == RESOURCE)
+        return self._known.read_resource(resource, entry.body).node
 
     def _pieces(self, parts: list[bytes]) -> Iterator[bytes]:
         whole = b"".join(parts)
