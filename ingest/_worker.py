@@ -19,6 +19,7 @@ from faust.types import TP
 
 from fleetpulse.anomaly import Event, train
 from fleetpulse.features import Catalog, NodeVector
+from fleetpulse.ingest._checks import check_modules
 from fleetpulse.ingest._chunks import SealedChunk
 from fleetpulse.ingest._delivery import Message, dead_letter, send
 from fleetpulse.ingest._detect import DetectShard, PoolSlide
@@ -466,6 +467,9 @@ class Worker:
 
     def run(self) -> None:
         """Blocks until SIGTERM or SIGINT. Raises UserError for what the user can mend."""
+        for check in check_modules():
+            if check.state == "problem":
+                raise UserError(f"{check.name} {check.found}: {check.do}")
         for note in ensure_topics(self.settings):
             log.info(note)
         asyncio.run(self._check_redis())

@@ -54,6 +54,17 @@ def test_a_wrong_setting_is_one_line(settings: dict[str, str], says: list[str]) 
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+def test_a_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiokafka reads gzip alone without cramjam, and says so only when a record of another codec comes."""
+    from fleetpulse.ingest._errors import UserError
+    from fleetpulse.ingest._settings import Settings
+    from fleetpulse.ingest._worker import Worker
+
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(UserError, match=r"cramjam is not usable.*pip install cramjam"):
+        Worker(Settings.model_validate({"kafka_bootstrap": NOWHERE})).run()
+
+
 @pytest.mark.e2e
 def test_a_redis_that_is_not_there_is_one_line(broker: str, topic_prefix: str) -> None:
     done = run_worker(
