@@ -27,6 +27,7 @@ LOAD_SHARE = 0.5
 _SPREAD_MIN = 1e-3
 """Of columns scaled to about 1. A column that was constant in training is measured by this when it moves."""
 _REST_SPREAD_MIN = 0.05
+_KNOWN_MIN = 16
 _PERIOD_MIN = 0.6
 """Autocorrelation from which a recording counts as periodic."""
 _BLOCKS = 12
@@ -35,7 +36,7 @@ _BLOCKS = 12
 @dataclass(frozen=True)
 class RecordingScores:
     """Of the test rows. anomaly: (n,), 0 typical, 1 at the threshold for the budget, higher is worse. deviations:
-    (n, f) in sigmas, against the training data, for reasons. period: rows, 0 for none."""
+    (n, f) in sigmas, against the training data and without shared load, for reasons. period: rows, 0 for none."""
 
     anomaly: F64
     deviations: F32
@@ -49,6 +50,8 @@ def score_recording(train: F64, test: F64, *, seed: int, budget_per_row: float) 
     """
     m = len(train)
     rows = np.concatenate((train, test)).astype(np.float64)
+    # Of a column that training hardly knows nothing can be said.
+    rows[:, np.count_nonzero(~np.isnan(train), axis=0) < _KNOWN_MIN] = np.nan
     middle = _per_column(np.nanmedian, train)
     spread = np.maximum(_per_column(np.nanstd, train), _SPREAD_MIN)
     level = (rows - middle) / spread
@@ -57,7 +60,9 @@ def score_recording(train: F64, test: F64, *, seed: int, budget_per_row: float) 
     if period:
         first = PERIODS * period
         ways.append((_standardised(_against_season(level, period), first, m), first))
-    blocks = [block for way, first in ways for block in _energies(way, first, m)]
+    rests = [_without_load(way, first, m) for way, first in ways]
+    both = [x for (way, _), rest in zip(ways, rests, strict=True) for x in (way, rest)]
+    blocks = [_trailing_energy(x, length) for x in both for length in TRAILING_ROWS]
     usable = max(first for _, first in ways)
     energies = np.concatenate(blocks, axis=1)
     group = np.repeat(np.arange(len(blocks), dtype=np.int32), rows.shape[1])
@@ -68,7 +73,7 @@ def score_recording(train: F64, test: F64, *, seed: int, budget_per_row: float) 
     held_scores = forest.anomaly(shapes[seen[held]])
     typical, threshold = float(np.median(held_scores)), threshold_for(held_scores, forest.ceiling(), budget_per_row)
     anomaly = (forest.anomaly(shapes[m:]) - typical) / (threshold - typical)
-    return RecordingScores(np.maximum(anomaly, 0.0), level[m:].astype(np.float32), period)
+    return RecordingScores(np.maximum(anomaly, 0.0), rests[0][m:].astype(np.float32), period)
 
 
 def find_period(rows: F64) -> int:
@@ -124,12 +129,11 @@ def _standardised(way: F64, first: int, m: int) -> F64:
     return (way - middle) / np.maximum(_per_column(np.nanstd, known), _REST_SPREAD_MIN)
 
 
-def _energies(way: F64, first: int, m: int) -> list[F32]:
-    """Blocks (rows, f): with and without shared load, for each trailing length."""
-    as_they_are = way.astype(np.float32)
-    load = SharedLoad.learn(as_they_are[first:m], share=LOAD_SHARE, components_max=as_they_are.shape[1] // 2)
-    rest = _standardised(load.remove(as_they_are).astype(np.float64), first, m)
-    return [_trailing_energy(x, length) for x in (way, rest) for length in TRAILING_ROWS]
+def _without_load(way: F64, first: int, m: int) -> F64:
+    """What is left of each column when the load that training rows share is taken out."""
+    rows = way.astype(np.float32)
+    load = SharedLoad.learn(rows[first:m], share=LOAD_SHARE, components_max=rows.shape[1] // 2)
+    return _standardised(load.remove(rows).astype(np.float64), first, m)
 
 
 def _trailing_energy(deviations: F64, length: int) -> F32:
