@@ -87,14 +87,14 @@ class Alias:
 
 @dataclass(frozen=True)
 class Derivation:
-    """A canonical metric with constant labels that is the difference of gauges: plus - minus - minus ...
+    """A canonical metric with constant labels: the sum of some gauges less the sum of others.
 
     labels: the parts' attribute -> ours.
     """
 
     metric: str
-    plus: str
-    minus: tuple[str, ...]
+    plus: tuple[str, ...]
+    minus: tuple[str, ...] = ()
     constant: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -217,10 +217,12 @@ def _derivations(
         if entry.get("metric") not in units:
             raise AliasError(f"{place}: its metric is not one of [metrics]")
         try:
-            derivation = Derivation(**entry | {"minus": tuple(entry["minus"])})
-        except (KeyError, TypeError) as error:
+            derivation = Derivation(**entry | {sign: tuple(entry.get(sign, ())) for sign in ("plus", "minus")})
+        except TypeError as error:
             raise AliasError(f"{place}: {error}") from None
-        for part, sign in ((derivation.plus, 1), *((part, -1) for part in derivation.minus)):
+        if not derivation.plus:
+            raise AliasError(f"{place}: it has no parts in plus")
+        for part, sign in (*((part, 1) for part in derivation.plus), *((part, -1) for part in derivation.minus)):
             by_part[part] = (*by_part.get(part, ()), (derivation, sign))
     return by_part
 

@@ -49,7 +49,7 @@ class Derived:
             return
         for derivation, sign in self._aliases.derivations.get(identity.metric, ()):
             target = self._target(identity, derivation)
-            group = self._groups.setdefault(target.key, _Group(target, len(derivation.minus) + 1))
+            group = self._groups.setdefault(target.key, _Group(target, len(derivation.plus) + len(derivation.minus)))
             group.signs[series] = sign
             self.roles.setdefault(series, []).append(group)
             if series >= len(self._is_part):

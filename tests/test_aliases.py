@@ -210,3 +210,12 @@ def test_a_mistake_in_the_table_is_named(line: str) -> None:
     text = f'[metrics]\n"m" = "s"\n[labels]\n[values]\n[resource_labels]\n[aliases.test]\n{line}\n'
     with pytest.raises(AliasError, match="test: a"):
         parse_aliases(text)
+
+
+@pytest.mark.parametrize(
+    "entry", ['metric = "x"\nplus = ["a"]', 'metric = "m"', 'metric = "m"\nplus = ["a"]\nmore = 1']
+)
+def test_a_mistake_in_a_derivation_is_named(entry: str) -> None:
+    text = f'[metrics]\n"m" = "s"\n[labels]\n[values]\n[resource_labels]\n[aliases]\n[[derived]]\n{entry}\n'
+    with pytest.raises(AliasError, match="derived: "):
+        parse_aliases(text)
