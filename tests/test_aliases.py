@@ -196,6 +196,8 @@ def test_the_capture_needs_no_alias() -> None:
     assert {"system.cpu.time", "system.network.io", "k8s.pod.cpu.time"} <= known & catalog_metrics()
 
 
+HEAD = '[metrics]\n"m" = "s"\n[labels]\n[values]\n[resource_labels]\n'
+
 BROKEN = {
     "unknown canonical metric": '"a" = "b"',
     "unknown word": '"a" = { metric = "m", lables = {} }',
@@ -207,7 +209,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("line", BROKEN.values(), ids=BROKEN)
 def test_a_mistake_in_the_table_is_named(line: str) -> None:
-    text = f'[metrics]\n"m" = "s"\n[labels]\n[values]\n[resource_labels]\n[aliases.test]\n{line}\n'
+    text = f"{HEAD}[aliases.test]\n{line}\n"
     with pytest.raises(AliasError, match="test: a"):
         parse_aliases(text)
 
@@ -216,6 +218,6 @@ def test_a_mistake_in_the_table_is_named(line: str) -> None:
     "entry", ['metric = "x"\nplus = ["a"]', 'metric = "m"', 'metric = "m"\nplus = ["a"]\nmore = 1']
 )
 def test_a_mistake_in_a_derivation_is_named(entry: str) -> None:
-    text = f'[metrics]\n"m" = "s"\n[labels]\n[values]\n[resource_labels]\n[aliases]\n[[derived]]\n{entry}\n'
+    text = f"{HEAD}[aliases]\n[[derived]]\n{entry}\n"
     with pytest.raises(AliasError, match="derived: "):
         parse_aliases(text)
