@@ -9,12 +9,13 @@ import os
 from functools import lru_cache
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleetpulse.ingest._errors import UserError
 
 PREFIX = "FLEETPULSE_"
+WINDOW_S = 300
 
 
 class Settings(BaseSettings):
@@ -72,7 +73,7 @@ class Settings(BaseSettings):
     open_chunk_s: int = Field(
         15, ge=0, description="How often a node's unfinished chunk is put into Redis for `fleetpulse series`; 0: never"
     )
-    look_back_s: int = Field(1_200, ge=60, description="A series silent for longer than this is forgotten")
+    look_back_s: int = Field(1_200, ge=600, description="A series silent for longer than this is forgotten")
     publish_ms: int = Field(500, ge=10, le=1_000, description="Longest wait from a sample's arrival to its vector")
     train_after_s: int = Field(120, ge=10, description="Event time observed before the first forest is trained")
     seed: int = Field(1, description="Seed of everything random in training")
@@ -92,6 +93,16 @@ class Settings(BaseSettings):
             if not host or not port.isdigit():
                 raise ValueError(f"{address!r} is not host:port")
         return value
+
+    @model_validator(mode="after")
+    def _chunks_fit_the_look_back(self) -> Settings:
+        # A rebuilt shard must have seen an open span whole, or it would write other bytes under the same key.
+        if self.chunk_span_s > self.look_back_s - WINDOW_S:
+            raise ValueError(
+                f"FLEETPULSE_CHUNK_SPAN_S={self.chunk_span_s} does not fit FLEETPULSE_LOOK_BACK_S={self.look_back_s}: "
+                f"it may be {self.look_back_s - WINDOW_S} at most"
+            )
+        return self
 
     def topic(self, name: str) -> str:
         """Full name of one of our topics: nodes, features, chunks, anomalies, models, deadletter."""
@@ -113,6 +124,6 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
-        name = PREFIX + str(first["loc"][0]).upper()
+        name = PREFIX + str(first["loc"][0]).upper() if first["loc"] else "settings"
         message = first["msg"].removeprefix("Value error, ")
         raise UserError(f"{name}: {message} (see `fleetpulse settings`)") from None

@@ -13,6 +13,7 @@ from fleetpulse.features import Catalog, FleetState, NodeVector
 from fleetpulse.features._series import SeriesTable
 from fleetpulse.ingest._chunks import OpenChunks, SealedChunk
 from fleetpulse.ingest._decode import Decoder
+from fleetpulse.ingest._open_store import load_catalog
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._otlp_json import json_to_proto, looks_like_json
 from fleetpulse.ingest._route import Router
@@ -210,7 +211,7 @@ class OfflinePipeline:
 
     def __init__(self, settings: Settings) -> None:
         self._router = make_router(settings)
-        self.catalog = Catalog.load(settings.catalog)
+        self.catalog = load_catalog(settings)
         self._shard = Shard(settings, self.catalog, partition=0)
         self._offset = 0
         self.counts: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from typing import Any
 from faust.types import TP
 
 from fleetpulse.anomaly import Event, train
-from fleetpulse.features import Catalog, NodeVector
+from fleetpulse.features import NodeVector
 from fleetpulse.ingest._checks import check_modules
 from fleetpulse.ingest._chunks import SealedChunk
 from fleetpulse.ingest._delivery import Message, dead_letter, send
@@ -26,6 +26,7 @@ from fleetpulse.ingest._detect import DetectShard, PoolSlide
 from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._faust_app import make_app
 from fleetpulse.ingest._models import read_models
+from fleetpulse.ingest._open_store import load_catalog
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._shard import NS_PER_MS, WINDOW_NS, Refused, Shard, as_proto, make_router
@@ -68,7 +69,7 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.catalog = Catalog.load(settings.catalog)
+        self.catalog = load_catalog(settings)
         self.telemetry = WorkerTelemetry()
         self._router = make_router(settings)
         self._shards: dict[int, _ShardSlot] = {}

@@ -44,6 +44,8 @@ def taken_port() -> Iterator[int]:
         ({"kafka_bootstrap": "broker"}, ["FLEETPULSE_KAFKA_BOOTSTRAP", "'broker' is not host:port"]),
         ({"partitions": "many"}, ["FLEETPULSE_PARTITIONS", "integer"]),
         ({"partition": "4"}, ["FLEETPULSE_PARTITION is not a setting"]),
+        ({"look_back_s": "600", "chunk_span_s": "400"}, ["FLEETPULSE_CHUNK_SPAN_S=400", "300 at most"]),
+        ({"catalog": "no.toml"}, ["no.toml", "FLEETPULSE_CATALOG"]),
         ({"kafka_security": "SASL_SSL"}, ["FLEETPULSE_KAFKA_USERNAME", "FLEETPULSE_KAFKA_PASSWORD"]),
     ],
 )
