@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -410,6 +411,15 @@ def test_value_that_cannot_be_encoded_is_a_failure_not_an_exception(
     assert exporter.export(metrics(Gauge([number(4)]))) is MetricExportResult.SUCCESS
 
 
+def suspend(pid: int) -> None:
+    """Returns when the process stands still: the signal alone only asks for it."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def test_broker_that_stops_answering_and_comes_back(topic: str, caplog: pytest.LogCaptureFixture) -> None:
     """Flush and shutdown keep their time-outs while nothing answers, losses are reported once, and then it goes on."""
     caplog.set_level(logging.WARNING, logger="fleetpulse")
@@ -419,7 +429,7 @@ def test_broker_that_stops_answering_and_comes_back(topic: str, caplog: pytest.L
         )
         assert exporter.export(metrics(Gauge([number(0)]))) is MetricExportResult.SUCCESS
         assert exporter.force_flush(5_000)
-        os.kill(broker.pid, signal.SIGSTOP)
+        suspend(broker.pid)
         assert exporter.export(metrics(Gauge([number(1)]))) is MetricExportResult.SUCCESS
         started = time.monotonic()
         assert not exporter.force_flush(200)
@@ -436,7 +446,7 @@ def test_broker_that_stops_answering_and_comes_back(topic: str, caplog: pytest.L
             assert time.monotonic() < deadline + 8
             time.sleep(0.2)
         assert exporter.force_flush(5_000)
-        os.kill(broker.pid, signal.SIGSTOP)
+        suspend(broker.pid)
         exporter.export(metrics(Gauge([number(5)])))
         started = time.monotonic()
         exporter.shutdown(timeout_millis=300)
