@@ -16,6 +16,7 @@ from fleetpulse.anomaly._presence import SECOND_NS, Presence, presence
 from fleetpulse.anomaly._reasons import choose, explains, reasons_of
 from fleetpulse.anomaly._reservoir import Reservoir
 from fleetpulse.anomaly._settings import DetectorSettings
+from fleetpulse.anomaly._silence import Silence, are_many
 from fleetpulse.anomaly._tracks import Finding, Track
 from fleetpulse.features._catalog import Catalog
 from fleetpulse.features._series import NodeId
@@ -45,7 +46,6 @@ _CANDIDATES = 12
 _FLEET_ALONG_MIN = 0.6
 _FLEET_TOGETHER = 1.5
 _STORM_SHARE = 0.25
-_STORM_MIN = 3
 _RETRY_NS = 60 * SECOND_NS
 _ROW_SPACING_NS = 30 * SECOND_NS
 _ROW_KEEP_NS = 24 * 3600 * SECOND_NS
@@ -88,9 +88,8 @@ class Detector:
         self.baselines = Baselines(self.columns.spread_min, self.settings)
         self._ids: dict[str, dict[str, NodeId]] = {}
         self.deviating: dict[NodeId, Track] = {}
-        self.silence: dict[NodeId, Track] = {}
         self.fleet = Track("fleet", pool, None)
-        self.fleet_silence = Track("fleet", pool, None)
+        self.silence = Silence(pool, self.settings)
         self.first_ns: int | None = None
         self.now_ns: int | None = None
         self.trained_ns: int | None = None
@@ -126,11 +125,11 @@ class Detector:
         if self.first_ns is None and nodes:
             self.first_ns = t_ns
         slide = Slide()
-        self._forget(t_ns, set(nodes))
+        self._forget(t_ns, set(nodes), slide)
         if not nodes:
             return slide
         here = presence(t_ns, ordered, self.settings)
-        self._hear_silence(t_ns, nodes, ordered, here, slide)
+        slide.events += self.silence.hear(t_ns, nodes, ordered, here, self._was_judged)
         width = len(self._whole.names)
         values = np.concatenate([vector.values for vector in ordered]).reshape(-1, width)
         status = np.concatenate([vector.status for vector in ordered]).reshape(-1, width)
@@ -196,7 +195,7 @@ class Detector:
         over = new & (ratio >= 1)
         # Of nodes hit together some cross the threshold a slide sooner: those on their way count too.
         leaning = new & (ratio >= self.settings.resolve_below) & ~self._opened(nodes, self.deviating)
-        storm = bool((over & leaning).any()) and _many(leaning, here.judged)
+        storm = bool((over & leaning).any()) and are_many(int(leaning.sum()), int(here.judged.sum()), _STORM_SHARE)
         self._judge_fleet(t_ms, seen, values, here.judged, leaning if storm else None, slide)
         followed = np.fromiter((node in self.deviating for node in nodes), np.bool_, len(nodes))
         # What is missing must not end an event.
@@ -238,7 +237,7 @@ class Detector:
         self, nodes: list[NodeId], here: Presence, ratio: NDArray[np.float64], lacking: Mask, opened: Mask, slide: Slide
     ) -> None:
         """Scores and verdicts of all nodes; an open event stands, whatever goes missing meanwhile."""
-        silent = here.silent & self._opened(nodes, self.silence)
+        silent = here.silent & self._opened(nodes, self.silence.nodes)
         conditions = (silent, ~here.judged, opened, lacking, ratio >= 1)
         verdicts = np.select(conditions, (3, 4, 2, 4, 1), 0)
         slide.verdicts = dict(zip(nodes, map(VERDICTS.__getitem__, verdicts.tolist()), strict=True))
@@ -386,48 +385,9 @@ class Detector:
             if t_ms - held.opened_ms >= self.settings.accept_node_s * 1000:
                 self.baselines.accept_node(seen, int(i))
 
-    # --- silence ---
-
-    def _hear_silence(
-        self, t_ns: int, nodes: list[NodeId], vectors: Sequence[NodeVector], here: Presence, slide: Slide
-    ) -> None:
-        """A silent node is an event when its peers go on; many at once are one event of the fleet (a collector, a
-        partition), and a pool that is silent as a whole is not seen here, because its time stands still."""
-        t_ms = t_ns // 1_000_000
-        newly = [i for i, node in enumerate(nodes) if here.silent[i] and not self._is_silent(node)]
-        peers_go_on = np.count_nonzero(~here.silent) > 0
-        many = len(newly) > max(_STORM_MIN, 0.2 * len(nodes))
-        if self.fleet_silence.event is not None:
-            still = np.count_nonzero(here.silent) > max(_STORM_MIN, 0.2 * len(nodes)) / 2
-            if not still:
-                slide.events.append(self.fleet_silence.resolve(t_ms, 0.0))
-        elif many and peers_go_on:
-            oldest = max(newly, key=lambda i: int(here.age_ns[i]))
-            reason = Reason("silent_nodes", float(len(newly)), 0.0, "{node}", float(here.age_ns[oldest] / SECOND_NS))
-            slide.events.append(self.fleet_silence.open(t_ms, Finding(4.0, "silence", (reason,)), "critical"))
-        for i, node in enumerate(nodes):
-            if here.silent[i]:
-                if self._is_silent(node):
-                    self._update_silence(t_ms, node, vectors[i], here, i, slide)
-                elif peers_go_on and self.fleet_silence.event is None:
-                    track = self.silence.setdefault(node, Track("node", self.pool, node))
-                    slide.events.append(track.open(t_ms, _silence(vectors[i], here, i), "warning"))
-            elif self._is_silent(node):
-                slide.events.append(self.silence.pop(node).resolve(t_ms, 0.0))
-
-    def _update_silence(
-        self, t_ms: int, node: NodeId, vector: NodeVector, here: Presence, i: int, slide: Slide
-    ) -> None:
-        track = self.silence[node]
-        assert track.event is not None
-        severity = "critical" if here.age_ns[i] > 180 * SECOND_NS else "warning"
-        since_ms = t_ms - track.event.time_ms
-        if severity != track.event.severity or since_ms >= self.settings.update_every_s * 1000:
-            slide.events.append(track.tell(t_ms, _silence(vector, here, i), severity))
-
-    def _is_silent(self, node: NodeId) -> bool:
-        track = self.silence.get(node)
-        return track is not None and track.event is not None
+    def _was_judged(self, node: NodeId) -> bool:
+        row = self.baselines.nodes.row_of.get(node)
+        return row is not None and bool(self.baselines.nodes.cells.count[row].any())
 
     # --- training ---
 
@@ -457,8 +417,6 @@ class Detector:
             if not old and not doubled:
                 return None
         rows, times_ns = self.reservoir.sample()
-        if len(rows) < self.settings.rows_min:
-            return None
         self.trained_ns, self.rows_trained = now_ns, len(self.reservoir)
         return self.training_data(rows, times_ns)
 
@@ -490,15 +448,18 @@ class Detector:
 
     # --- memory ---
 
-    def _forget(self, t_ns: int, present: set[NodeId]) -> None:
+    def _forget(self, t_ns: int, present: set[NodeId], slide: Slide) -> None:
+        """Nodes that have not been passed for forget_s. What was open about them ends: nobody else would end it."""
         limit = t_ns - self.settings.forget_s * SECOND_NS
         memory = self.baselines.nodes
         gone = [node for node, row in memory.row_of.items() if node not in present and memory.newest_ns[row] < limit]
         memory.forget(gone)
         self.reservoir.forget(gone)
         for node in gone:
-            self.deviating.pop(node, None)
-            self.silence.pop(node, None)
+            for tracks in (self.deviating, self.silence.nodes):
+                track = tracks.pop(node, None)
+                if track is not None and track.event is not None:
+                    slide.events.append(track.resolve(t_ns // 1_000_000, 0.0))
             self._ids.get(node.cluster, {}).pop(node.node, None)
 
     def snapshot(self) -> bytes:
@@ -524,14 +485,3 @@ class Detector:
         detector = cls(catalog, pool=pool, seed=seed, settings=settings, model=model)
         load(detector, raw)
         return detector
-
-
-def _many(subjects: Mask, judged: Mask) -> bool:
-    return int(subjects.sum()) > max(_STORM_MIN, _STORM_SHARE * int(judged.sum()))
-
-
-def _silence(vector: NodeVector, here: Presence, i: int) -> Finding:
-    age_s = float(here.age_ns[i] / SECOND_NS)
-    expected_s = vector.scrape_interval_ms / 1000
-    reason = Reason("last_sample_age", age_s, expected_s, "s", age_s / float(here.limit_ns[i] / SECOND_NS))
-    return Finding(4.0, "silence", (reason,))

@@ -60,15 +60,12 @@ class Reservoir:
             self._last.pop(node, None)
 
     def sample(self) -> tuple[F32, NDArray[np.int64]]:
-        """(n, f) rows and (n,) times, in an order that depends on the rows alone; equal rows once."""
+        """Copies of the (n, f) rows and their (n,) times, in an order that does not depend on that of arrival."""
         order = np.lexsort((self._ranks, self._times))
         if len(order) > self._capacity:
             kept = np.sort(np.argsort(self._ranks, kind="stable")[: self._capacity])
             order = order[np.isin(order, kept)]
-        rows, times = self._rows[order], self._times[order]
-        _, first = np.unique(np.ascontiguousarray(rows).view(np.uint32), axis=0, return_index=True)
-        first.sort()
-        return rows[first], times[first]
+        return self._rows[order], self._times[order]
 
     def _keep(self, chosen: NDArray[np.intp]) -> None:
         self._rows, self._times, self._ranks = self._rows[chosen], self._times[chosen], self._ranks[chosen]

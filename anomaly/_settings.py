@@ -54,4 +54,4 @@ class DetectorSettings:
     accept_node_s: int = 24 * 3600
     """A node that stays where it went is compared with its new level after this."""
     forget_s: int = 6 * 3600
-    """A node that has been gone this long is forgotten, with its open event."""
+    """A node that has been gone this long is forgotten, and its open event resolved."""

@@ -31,9 +31,9 @@ def save(detector: Detector) -> bytes:
         "pool": detector.pool,
         "nodes": [list(node) for node in nodes],
         "deviating": [detector.deviating[node].to_row() for node in sorted(detector.deviating)],
-        "silence": [detector.silence[node].to_row() for node in sorted(detector.silence)],
+        "silence": [detector.silence.nodes[node].to_row() for node in sorted(detector.silence.nodes)],
         "fleet": detector.fleet.to_row(),
-        "fleet_silence": detector.fleet_silence.to_row(),
+        "fleet_silence": detector.silence.fleet.to_row(),
         "first_ns": detector.first_ns,
         "now_ns": detector.now_ns,
     }
@@ -68,13 +68,13 @@ def _load(detector: Detector, manifest: dict[str, Any], arrays: dict[str, Any]) 
     memory.cells.put(rows, Cells(**_picked("cells.", arrays)))
     memory.newest_ns[rows] = arrays["newest_ns"]
     detector.baselines.pool = PoolMemory(**_picked("pool.", arrays))
-    for tracks, held in (("deviating", detector.deviating), ("silence", detector.silence)):
+    for tracks, held in (("deviating", detector.deviating), ("silence", detector.silence.nodes)):
         for row in manifest[tracks]:
             track = Track.from_row(row)
             assert track.node is not None
             held[track.node] = track
     detector.fleet = Track.from_row(manifest["fleet"])
-    detector.fleet_silence = Track.from_row(manifest["fleet_silence"])
+    detector.silence.fleet = Track.from_row(manifest["fleet_silence"])
     detector.first_ns = manifest["first_ns"]
     detector.now_ns = manifest["now_ns"]
 

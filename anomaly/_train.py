@@ -12,6 +12,7 @@ from fleetpulse.anomaly._load import SharedLoad
 from fleetpulse.anomaly._model import F32, Model, TrainingData, library_versions
 from fleetpulse.anomaly._summary import energy, summarise
 
+ROWS_MIN = 16
 LOAD_SHARE = 0.5
 LOAD_COMPONENTS_MAX = 6
 _BLOCKS = 12
@@ -23,12 +24,12 @@ _GROW_MAX = 20_000
 
 
 def train(data: TrainingData, seed: int) -> Model:
-    """The same rows and seed give the same model. Rows must be at least 16.
+    """The same rows and seed give the same model. Rows must be at least ROWS_MIN.
 
     Every third stretch of time is held out: neither load nor forest see it, and its scores set the threshold. Rows of
     overlapping windows lie in the same stretch, so that held-out scores are not those of near copies.
     """
-    assert len(data.rows) >= 16, "the caller asks for more rows before it trains"
+    assert len(data.rows) >= ROWS_MIN, "the caller asks for more rows before it trains"
     order = _in_order(data)
     rows = data.rows[order]
     held = (np.arange(len(rows)) * _BLOCKS // len(rows)) % 3 == 1
@@ -71,9 +72,14 @@ def threshold_for(scores: NDArray[np.float64], ceiling: float, budget: float) ->
 
 
 def _in_order(data: TrainingData) -> NDArray[np.intp]:
-    """By time, and within a time by the rows themselves: how the caller ordered them changes nothing."""
-    keys = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(data.rows)]
-    return np.lexsort((np.frombuffer(b"".join(keys), np.uint64), data.times_ns))
+    """By time, and within a time by the rows themselves: how the caller ordered them changes nothing. Of equal rows
+    the earliest stays, because a node that stands still would fill the sample with itself, unless all of it is such.
+    """
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(data.rows)]
+    keys = np.frombuffer(b"".join(digests), np.uint64)
+    order = np.lexsort((keys, data.times_ns))
+    _, first = np.unique(keys[order], return_index=True)
+    return order[np.sort(first)] if len(first) >= ROWS_MIN else order
 
 
 def _spread_over(rows: F32, at_most: int) -> F32:

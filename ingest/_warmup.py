@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetpulse.anomaly._warmup import warm_up as warm_up_detector
 from fleetpulse.compression import decode_chunk
 from fleetpulse.features import NodeVector
 from fleetpulse.ingest._decode_known import warm_up_tables
@@ -20,6 +21,7 @@ def warm_up() -> None:
     """Runs a small simulated fleet through the same code as a worker. About a second when the cache is warm."""
     warm_up_tables()
     pipeline = OfflinePipeline(Settings.model_validate({"chunk_span_s": 60}))
+    warm_up_detector(pipeline.catalog)
     fleet = Fleet(NODES, 1, STEP_MS / 1000, (), START_MS)
     for step in range(STEPS):
         for request in fleet.collect(START_MS + step * STEP_MS):

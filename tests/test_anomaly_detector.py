@@ -437,6 +437,14 @@ def test_s37_slow_scrapes_are_no_silence() -> None:
     assert watched.events == []
 
 
+def test_s37_a_node_that_was_hardly_here_is_not_missed() -> None:
+    """Its pool had another name for its first seconds, say."""
+    fleet = MadeUpFleet(8, seed=36, warm=False, silent={5: (45, 400)})
+    watched = watcher().watch(fleet.slides(300))
+    assert watched.events == []
+    assert watched.slides[-1][1].verdicts[node(5)] == "insufficient data"
+
+
 def test_s37_many_nodes_silent_at_once_are_one_fleet_event() -> None:
     fleet = MadeUpFleet(16, seed=29, silent=dict.fromkeys(range(6), (400.0, 600.0)))
     watched = watcher().watch(fleet.slides(700))
@@ -502,12 +510,13 @@ def test_a_slide_seen_twice_teaches_nothing_twice() -> None:
 
 
 def test_nodes_that_are_gone_for_long_are_forgotten() -> None:
-    fleet = MadeUpFleet(4, seed=34)
+    fleet = MadeUpFleet(4, seed=34, silent={3: (300, 900)})
     watched = watcher(forget_s=300)
     for t_ns, vectors in fleet.slides(900):
-        watched.watch([(t_ns, vectors if t_ns - START_NS < 300 * S else vectors[:2])])
+        watched.watch([(t_ns, vectors if t_ns - START_NS < 400 * S else vectors[:2])])
     assert sorted(watched.detector.baselines.nodes.row_of) == [node(0), node(1)]
-    assert watched.detector.silence == {}
+    assert watched.detector.silence.nodes == {}
+    assert [(e.state, e.detector) for e in watched.events if e.node == "node-003"][-1] == ("resolved", "silence")
 
 
 def test_every_verdict_is_one_of_the_known() -> None:

@@ -135,6 +135,14 @@ def test_the_threshold_lies_above_every_held_out_row_and_can_be_reached() -> Non
     assert looser.threshold <= model.threshold
 
 
+def test_equal_rows_count_once_and_a_pool_that_stands_still_can_be_learned() -> None:
+    data = training_data()
+    twice = replace(data, rows=np.repeat(data.rows, 2, axis=0), times_ns=np.repeat(data.times_ns, 2))
+    assert train(twice, 7).to_bytes() == train(data, 7).to_bytes()
+    still = train(replace(data, rows=np.zeros_like(data.rows)), 7)
+    assert still.ratio(np.zeros((2, 20), np.float32)).tolist() == [0.0, 0.0]
+
+
 def test_a_model_survives_its_bytes() -> None:
     model = train(training_data(), 7)
     raw = model.to_bytes()
