@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 ARGS ?=
 SECONDS_GIVEN := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS))
 
-.PHONY: help demo test lint bench format clean install
+.PHONY: help demo test lint bench conformance format clean install
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ format: $(STAMP) ## Let ruff format and fix
 
 bench: $(STAMP) ## Speed and size, side by side with what they are compared to (ARGS="store": only that)
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
+
+conformance: $(STAMP) ## Tests against real Apache Kafka and OpenTelemetry Collector (needs Java 17, Maven, Go)
+	@$(BIN)/python -m pytest -q tests/conformance $(ARGS)
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .cache build *.egg-info
