@@ -32,7 +32,7 @@ demo: $(STAMP) ## The whole job on embedded services, until Ctrl-C (ARGS="--seco
 	@$(BIN)/fleetpulse demo $(if $(SECONDS_GIVEN),--seconds $(SECONDS_GIVEN)) $(ARGS)
 
 test: $(STAMP) ## All tests, on an embedded broker and Redis
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
