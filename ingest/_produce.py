@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._settings import Settings
-from fleetpulse.ingest._topics import connect_admin, kafka_security, topic_specs
+from fleetpulse.ingest._topics import ensure_topics, kafka_security, topic_specs
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -154,26 +154,4 @@ def _connected(settings: Settings) -> KafkaProducer:
 
 def ensure_source_topic(settings: Settings) -> bool:
     """Whether the topic had to be created. Raises UserError."""
-    from kafka.admin import NewTopic
-    from kafka.errors import KafkaError, TopicAlreadyExistsError
-
-    spec = topic_specs(settings)[0]
-    admin = connect_admin(settings)
-    try:
-        found = admin.describe_topics([spec.name])
-        if any(topic.get("error_code", 0) == 0 and topic["partitions"] for topic in found):
-            return False
-        admin.create_topics(
-            [NewTopic(spec.name, spec.partitions, settings.replication, topic_configs=spec.config)], timeout_ms=15_000
-        )
-        return True
-    except TopicAlreadyExistsError:
-        # Another program was faster.
-        return False
-    except (KafkaError, ValueError) as error:
-        raise UserError(
-            f"Topic {spec.name} is absent and could not be created ({type(error).__name__}): check its name, create it "
-            f"with {spec.partitions} partitions, or allow this client to"
-        ) from None
-    finally:
-        admin.close()
+    return any(note.startswith("created") for note in ensure_topics(settings, topic_specs(settings)[:1]))

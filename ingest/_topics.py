@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 HOUR_MS = 3_600_000
+SETTLE_S_MAX = 20.0
+"""How long a cluster may take to agree on who is in it."""
 OURS = ("nodes", "features", "chunks", "anomalies", "models", "deadletter")
 
 
@@ -86,41 +90,70 @@ def connect_admin(settings: Settings) -> KafkaAdminClient:
         ) from None
 
 
-def ensure_topics(settings: Settings) -> list[str]:
-    """Create the topics that are absent. Returns what a person should know of those that exist: one line each."""
+def ensure_topics(settings: Settings, specs: Sequence[TopicSpec] | None = None) -> list[str]:
+    """Create those of the topics that are absent; specs: which, instead of all that a worker needs.
+
+    Returns what a person should know: a line for each that was created, or is there with other partitions than wanted.
+
+    A cluster that has just started can name a controller that it does not know yet, or be between two: that is waited
+    out. Raises UserError for what does not mend itself.
+    """
+    from kafka.errors import KafkaError
+
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while True:
+        admin = connect_admin(settings)
+        try:
+            return _ensure(admin, settings, topic_specs(settings) if specs is None else specs)
+        except KafkaError as error:
+            if not _passes(error) or time.monotonic() > deadline:
+                raise UserError(
+                    f"The Kafka brokers at {settings.kafka_bootstrap} do not tell or create topics ({error!r}): see "
+                    "their logs; fleetpulse doctor checks one thing after the other"
+                ) from None
+            time.sleep(0.5)
+        finally:
+            admin.close()
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the cluster mends it by itself. kafka-python does not call a controller of unknown address retriable."""
+    from kafka.errors import KafkaError, UnknownBrokerIdError
+
+    return isinstance(error, KafkaError) and (error.retriable or isinstance(error, UnknownBrokerIdError))
+
+
+def _ensure(admin: KafkaAdminClient, settings: Settings, specs: Sequence[TopicSpec]) -> list[str]:
     from kafka.admin import NewTopic
     from kafka.errors import KafkaError, TopicAlreadyExistsError
 
     notes: list[str] = []
-    admin = connect_admin(settings)
-    try:
-        specs = topic_specs(settings)
-        existing = {
-            topic["name"]: len(topic["partitions"])
-            for topic in admin.describe_topics([spec.name for spec in specs])
-            if topic.get("error_code", 0) == 0 and topic["partitions"]
-        }
-        for spec in specs:
-            found = existing.get(spec.name)
-            if found is not None:
-                if found != spec.partitions:
-                    notes.append(
-                        f"topic {spec.name} has {found} partitions, not {spec.partitions} as FLEETPULSE_PARTITIONS "
-                        "says: used as it is"
-                    )
-                continue
-            topic = NewTopic(spec.name, spec.partitions, settings.replication, topic_configs=spec.config)
-            try:
-                admin.create_topics([topic], timeout_ms=15_000)
-                notes.append(f"created topic {spec.name} with {spec.partitions} partitions")
-            except TopicAlreadyExistsError:
-                # Another worker was faster.
-                continue
-            except KafkaError as error:
-                raise UserError(
-                    f"Topic {spec.name} is absent and could not be created ({error}): create it with "
-                    f"{spec.partitions} partitions, or allow this client to"
-                ) from None
-    finally:
-        admin.close()
+    existing = {
+        topic["name"]: len(topic["partitions"])
+        for topic in admin.describe_topics([spec.name for spec in specs])
+        if topic.get("error_code", 0) == 0 and topic["partitions"]
+    }
+    for spec in specs:
+        found = existing.get(spec.name)
+        if found is not None:
+            if found != spec.partitions:
+                notes.append(
+                    f"topic {spec.name} has {found} partitions, not {spec.partitions} as FLEETPULSE_PARTITIONS "
+                    "says: used as it is"
+                )
+            continue
+        topic = NewTopic(spec.name, spec.partitions, settings.replication, topic_configs=spec.config)
+        try:
+            admin.create_topics([topic], timeout_ms=15_000)
+            notes.append(f"created topic {spec.name} with {spec.partitions} partitions")
+        except TopicAlreadyExistsError:
+            # Another worker was faster.
+            continue
+        except (KafkaError, ValueError) as error:
+            if _passes(error):
+                raise
+            raise UserError(
+                f"Topic {spec.name} is absent and could not be created ({error}): check its name, create "
+                f"it with {spec.partitions} partitions, or allow this client to"
+            ) from None
     return notes

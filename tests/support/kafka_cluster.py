@@ -159,7 +159,7 @@ class KafkaCluster:
         return self._log(number).read_text(errors="replace")
 
     def await_brokers(self, count: int) -> None:
-        """Returns when `count` brokers are in the cluster and answer."""
+        """Returns when `count` brokers are in the cluster and answer, and each knows of that many."""
         deadline = time.monotonic() + START_S_MAX
         said: object = None
         while time.monotonic() < deadline:
@@ -167,19 +167,28 @@ class KafkaCluster:
                 if broker is not None and not broker.running:
                     raise AssertionError(f"broker {number} ended: {broker.tail()}")
             try:
-                admin = KafkaAdminClient(
-                    bootstrap_servers=self.bootstrap.split(","), bootstrap_timeout_ms=2_000, request_timeout_ms=5_000
-                )
-                try:
-                    said = admin.describe_cluster()
-                finally:
-                    admin.close()
-                if len(said["brokers"]) >= count:
+                known = [
+                    self._known_to(port)
+                    for port, broker in zip(self.ports, self._running, strict=True)
+                    if broker is not None
+                ]
+                if min(known) >= count:
                     return
+                said = f"they know of {known} brokers"
             except (KafkaError, OSError) as error:
                 said = error
             time.sleep(0.1)
         raise AssertionError(f"{count} brokers did not answer within {START_S_MAX:.0f} s: {said}")
+
+    def _known_to(self, port: int) -> int:
+        """How many brokers the one at this port knows of: it can be behind the others for a moment."""
+        admin = KafkaAdminClient(
+            bootstrap_servers=f"{HOST}:{port}", bootstrap_timeout_ms=2_000, request_timeout_ms=5_000
+        )
+        try:
+            return len(admin.describe_cluster()["brokers"])
+        finally:
+            admin.close()
 
     def _write_properties(self, number: int) -> None:
         copies = str(min(3, len(self.ports)))
