@@ -8,6 +8,7 @@ from typing import Any
 
 import faust
 
+from fleetpulse.ingest._errors import UserError
 from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._topics import kafka_security
 from fleetpulse.ingest._transport import ReplayContext, ReplayingTransport, StateKeeper, ssl_context
@@ -54,6 +55,27 @@ def make_app(settings: Settings, keeper: StateKeeper, topics: frozenset[str]) ->
     context = ReplayContext(keeper, topics, tuple(s.kafka_bootstrap.split(",")), security)
     app.transport = ReplayingTransport(app.conf.broker_consumer, app, context)
     return app
+
+
+def group_refusal(settings: Settings, error: BaseException) -> UserError:
+    """What to do when the consumer group does not take this worker."""
+    group = settings.consumer_group
+    said = repr(error)
+    if "InvalidSessionTimeout" in said:
+        return UserError(
+            f"the brokers refuse a session time-out of {settings.session_timeout_s} s: set "
+            "FLEETPULSE_SESSION_TIMEOUT_S between their group.min.session.timeout.ms and group.max.session.timeout.ms "
+            "(6 s and 30 min unless configured)"
+        )
+    if "Authorization" in said:
+        return UserError(
+            f"the brokers do not let this client consume as group {group} ({said}): allow it to read the group and "
+            "the topics, or set FLEETPULSE_CONSUMER_GROUP"
+        )
+    return UserError(
+        f"the worker cannot be a member of group {group} ({said}): see the brokers' logs; if other programs use the "
+        "group, set FLEETPULSE_CONSUMER_GROUP to a name of its own"
+    )
 
 
 def _credentials(settings: Settings, context: Any) -> Any:

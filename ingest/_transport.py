@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import aiokafka
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as KafkaTopicPartition
@@ -189,6 +190,23 @@ class ReplayingConsumer(driver.Consumer):
             message.value = batch
             message.key = None
             yield tp, message
+
+    def group_error(self) -> BaseException | None:
+        """Why this consumer cannot be a member of its group, or None.
+
+        aiokafka keeps such an error for whoever polls next, and Faust does not poll before it has partitions: without
+        a look here a worker that the group refuses would wait for ever.
+        """
+        consumer = self._thread._consumer
+        coordinator = None if consumer is None else consumer._coordinator
+        if not isinstance(coordinator, GroupCoordinator):
+            return None
+        task = coordinator._coordination_task
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            error: BaseException | None = task.exception()
+            return error
+        pending: BaseException | None = coordinator._pending_exception
+        return pending
 
     async def commit_offsets(self, offsets: Mapping[TP, int]) -> bool:
         """Commit these offsets (each the next to be read). False when the group has moved on: others go on then."""

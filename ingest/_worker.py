@@ -24,7 +24,7 @@ from fleetpulse.ingest._chunks import SealedChunk
 from fleetpulse.ingest._delivery import Message, dead_letter, send
 from fleetpulse.ingest._detect import DetectShard, PoolSlide
 from fleetpulse.ingest._errors import UserError
-from fleetpulse.ingest._faust_app import make_app
+from fleetpulse.ingest._faust_app import group_refusal, make_app
 from fleetpulse.ingest._models import read_models
 from fleetpulse.ingest._open_store import load_catalog
 from fleetpulse.ingest._otlp import OtlpError
@@ -173,7 +173,8 @@ class Worker:
         """An error of our own: nothing more is committed, the process ends, and a restart replays from the log."""
         if self._failure is None:
             self._failure = error
-            log.critical("the worker stops after an unexpected error", exc_info=error)
+            if not isinstance(error, UserError):
+                log.critical("the worker stops after an unexpected error", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
 
     # --- route ---
@@ -480,6 +481,8 @@ class Worker:
         warm_up()
         log.info("kernels ready", extra={"seconds": round(time.monotonic() - started, 1)})
         asyncio.run(self._run())
+        if isinstance(self._failure, UserError):
+            raise self._failure
         if self._failure is not None:
             raise UserError(
                 f"the worker stopped after an unexpected error ({self._failure!r}); its log has the details. "
@@ -493,18 +496,35 @@ class Worker:
             loop.add_signal_handler(number, stop.set)
         self._writer = await self._connect_writer()
         app = self.app
-        await app.start()
-        log.info("worker started", extra={"group": self.settings.consumer_group, "pid": os.getpid()})
+        starting = asyncio.create_task(app.start())
+        stopping = asyncio.create_task(stop.wait())
+        watching = asyncio.create_task(self._watch_group())
         try:
-            await stop.wait()
+            # Starting lasts until the group has given it partitions; it can be asked to stop before.
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                starting.result()
+                log.info("worker started", extra={"group": self.settings.consumer_group, "pid": os.getpid()})
+            await stopping
         finally:
             log.info("stopping")
+            for task in (starting, stopping, watching):
+                task.cancel()
             if self._failure is None:
                 for slot in list(self._shards.values()):
                     async with slot.lock:
                         await self._publish(slot, [], [], [], drain=True)
             await app.stop()
             await self._writer.close()
+
+    async def _watch_group(self) -> None:
+        """Ends the worker when its group refuses it, with what to do."""
+        while True:
+            await asyncio.sleep(1.0)
+            error = self.app.consumer.group_error()
+            if error is not None:
+                await self._fail(group_refusal(self.settings, error))
+                return
 
     async def _connect_writer(self) -> FeatureWriter:
         try:

@@ -10,6 +10,8 @@ from typing import Any
 
 import faust
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from faust.transport import consumer as faust_consumer
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
@@ -47,9 +49,9 @@ async def consume(
     app: Any = faust.App(
         group,
         broker=f"kafka://{bootstrap}",
-        broker_session_timeout=3.0,
-        broker_rebalance_timeout=3.0,
-        broker_heartbeat_interval=0.3,
+        broker_session_timeout=6.0,
+        broker_rebalance_timeout=6.0,
+        broker_heartbeat_interval=0.6,
         consumer_auto_offset_reset="earliest",
         stream_recovery_delay=0.0,
         stream_wait_empty=False,
@@ -157,6 +159,11 @@ def test_faust_still_has_what_the_transport_overrides_and_calls() -> None:
     assert inspect.iscoroutinefunction(consumer.seek)
     assert hasattr(driver.AIOKafkaConsumerThread, "_ensure_consumer")
     assert hasattr(driver.AIOKafkaConsumerThread, "call_thread")
+    assert "_consumer" in driver.AIOKafkaConsumerThread.__annotations__
+    coordination = inspect.getsource(GroupCoordinator)
+    for name in ("_coordination_task", "_pending_exception"):
+        assert f"self.{name}" in coordination, name
+    assert "_coordinator" in inspect.getsource(AIOKafkaConsumer)
     source = inspect.getsource(faust_consumer.Consumer.__init__) + inspect.getsource(
         faust_consumer.Consumer._reset_state
     )

@@ -15,6 +15,7 @@ from support.kafka_cluster import KafkaCluster, kafka_cluster
 from support.watched import MissingError
 
 HERE = Path(__file__).parent
+pytest.register_assert_rewrite("test_e2e_pipeline", "test_transport")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -32,6 +33,12 @@ def kafka() -> Iterator[KafkaCluster]:
             yield cluster
     except MissingError as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def broker(kafka: KafkaCluster) -> str:
+    """In place of the embedded broker, for the everyday tests that are run here too."""
+    return kafka.bootstrap
 
 
 @pytest.fixture(scope="session")
