@@ -37,6 +37,12 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def session_timeout_s() -> str:
+    """The shortest that the broker lets members of a group be silent: it decides how soon they are replaced."""
+    return "3"
+
+
 @pytest.fixture
 def topic_prefix() -> str:
     """A first part of topic names (and of consumer groups) that no other test has."""

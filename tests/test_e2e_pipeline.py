@@ -75,10 +75,17 @@ def end_ns() -> int:
 
 @pytest.fixture(scope="module")
 def flow(
-    broker: str, redis_url: str, end_ns: int, tmp_path_factory: pytest.TempPathFactory
+    broker: str, redis_url: str, session_timeout_s: str, end_ns: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Deployment, list[Scrape]]]:
     """One worker, and records of ten nodes in every codec, two resources without identity and one poison record."""
-    deployment = deploy(broker, redis_url, f"flow{end_ns}", tmp_path_factory.mktemp("flow"), chunk_span_s="60")
+    deployment = deploy(
+        broker,
+        redis_url,
+        f"flow{end_ns}",
+        tmp_path_factory.mktemp("flow"),
+        chunk_span_s="60",
+        session_timeout_s=session_timeout_s,
+    )
     made = scrapes(10, 360, end_ns)
     with deployment.worker():
         for codec, part in zip(CODECS, _split(made, len(CODECS)), strict=True):
@@ -177,11 +184,13 @@ def test_a_silent_stream_turns_stale_and_then_missing_by_the_readers_clock(
 
 
 def test_a_killed_worker_is_replaced_without_a_trace_in_the_vectors(
-    broker: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    broker: str, redis_url: str, session_timeout_s: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Killed with -9 at minute 3 of 6; its successor reads the rest: vectors as of one undisturbed worker."""
     end_ns = time.time_ns() // NS * NS
-    deployment = deploy(broker, redis_url, topic_prefix, tmp_path, chunk_span_s="60")
+    deployment = deploy(
+        broker, redis_url, topic_prefix, tmp_path, chunk_span_s="60", session_timeout_s=session_timeout_s
+    )
     made = scrapes(8, 360, end_ns)
     half = [record for record in made if record[0] <= end_ns - 180 * NS]
     first = deployment.start_worker()
@@ -206,14 +215,16 @@ def test_a_killed_worker_is_replaced_without_a_trace_in_the_vectors(
 
 
 def test_partitions_and_workers_do_not_change_the_vectors(
-    broker: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    broker: str, redis_url: str, session_timeout_s: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """The same records into one partition of one worker, and scattered over four partitions of two workers."""
     end_ns = time.time_ns() // NS * NS
     made = scrapes(6, 100, end_ns)
     random.Random(5).shuffle(made)
-    together = deploy(broker, redis_url, f"{topic_prefix}a", tmp_path, partitions="1")
-    apart = deploy(broker, redis_url, f"{topic_prefix}b", tmp_path)
+    together = deploy(
+        broker, redis_url, f"{topic_prefix}a", tmp_path, partitions="1", session_timeout_s=session_timeout_s
+    )
+    apart = deploy(broker, redis_url, f"{topic_prefix}b", tmp_path, session_timeout_s=session_timeout_s)
     together.produce([(None, scrape.raw, scrape.time_ns // 1_000_000, 0) for scrape in made])
     apart.produce([(None, scrape.raw, scrape.time_ns // 1_000_000, i % 4) for i, scrape in enumerate(made)])
     with together.worker():

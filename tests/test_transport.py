@@ -43,15 +43,21 @@ class Keeper:
 
 
 async def consume(
-    bootstrap: str, group: str, topic: str, until: Callable[[list[RecordBatch]], bool], *, commit: bool = True
+    bootstrap: str,
+    group: str,
+    topic: str,
+    until: Callable[[list[RecordBatch]], bool],
+    *,
+    session_s: float,
+    commit: bool = True,
 ) -> list[RecordBatch]:
     """The batches an agent got until the condition held."""
     app: Any = faust.App(
         group,
         broker=f"kafka://{bootstrap}",
-        broker_session_timeout=6.0,
-        broker_rebalance_timeout=6.0,
-        broker_heartbeat_interval=0.6,
+        broker_session_timeout=session_s,
+        broker_rebalance_timeout=session_s,
+        broker_heartbeat_interval=session_s / 10,
         consumer_auto_offset_reset="earliest",
         stream_recovery_delay=0.0,
         stream_wait_empty=False,
@@ -102,7 +108,9 @@ def seen(batches: list[RecordBatch]) -> dict[int, list[int]]:
 
 
 @pytest.mark.e2e
-def test_a_restart_reads_back_silently_and_goes_on_at_the_commit(broker: str, topic_prefix: str) -> None:
+def test_a_restart_reads_back_silently_and_goes_on_at_the_commit(
+    broker: str, topic_prefix: str, session_timeout_s: str
+) -> None:
     topic = f"{topic_prefix}.records"
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.create_topics([NewTopic(topic, 2, 1)])
@@ -112,7 +120,7 @@ def test_a_restart_reads_back_silently_and_goes_on_at_the_commit(broker: str, to
     def all_of(n: int) -> Callable[[list[RecordBatch]], bool]:
         return lambda batches: sum(len(set(offsets)) for offsets in seen(batches).values()) >= n
 
-    first = asyncio.run(consume(broker, topic_prefix, topic, all_of(1000)))
+    first = asyncio.run(consume(broker, topic_prefix, topic, all_of(1000), session_s=float(session_timeout_s)))
     assert seen(first) == {0: list(range(500)), 1: list(range(500))}
     assert all(batch.publish_from == 0 for batch in first)
     values = [record.value for batch in first if batch.partition == 1 for record in batch.records]
@@ -123,7 +131,7 @@ def test_a_restart_reads_back_silently_and_goes_on_at_the_commit(broker: str, to
     def new_records_came(batches: list[RecordBatch]) -> bool:
         return all(offsets[-1] == 549 for offsets in seen(batches).values()) and len(seen(batches)) == 2
 
-    second = asyncio.run(consume(broker, topic_prefix, topic, new_records_came))
+    second = asyncio.run(consume(broker, topic_prefix, topic, new_records_came, session_s=float(session_timeout_s)))
     assert all(batch.publish_from == 500 for batch in second)
     for offsets in seen(second).values():
         assert offsets == list(range(offsets[0], 550)), "in order, without a gap"
@@ -132,7 +140,7 @@ def test_a_restart_reads_back_silently_and_goes_on_at_the_commit(broker: str, to
 
 
 @pytest.mark.e2e
-def test_what_was_not_committed_is_read_again(broker: str, topic_prefix: str) -> None:
+def test_what_was_not_committed_is_read_again(broker: str, topic_prefix: str, session_timeout_s: str) -> None:
     topic = f"{topic_prefix}.records"
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -142,8 +150,8 @@ def test_what_was_not_committed_is_read_again(broker: str, topic_prefix: str) ->
     def some(batches: list[RecordBatch]) -> bool:
         return bool(batches)
 
-    asyncio.run(consume(broker, topic_prefix, topic, some, commit=False))
-    again = asyncio.run(consume(broker, topic_prefix, topic, some))
+    asyncio.run(consume(broker, topic_prefix, topic, some, session_s=float(session_timeout_s), commit=False))
+    again = asyncio.run(consume(broker, topic_prefix, topic, some, session_s=float(session_timeout_s)))
     assert again[0].records[0].offset == 0
     assert again[0].publish_from == 0
 

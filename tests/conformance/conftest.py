@@ -42,6 +42,12 @@ def broker(kafka: KafkaCluster) -> str:
 
 
 @pytest.fixture(scope="session")
+def session_timeout_s() -> str:
+    """group.min.session.timeout.ms of a broker that is not told otherwise."""
+    return "6"
+
+
+@pytest.fixture(scope="session")
 def otelcol() -> Path:
     """The Collector's program."""
     try:

@@ -17,5 +17,3 @@ from test_transport import (
     test_a_restart_reads_back_silently_and_goes_on_at_the_commit,
     test_what_was_not_committed_is_read_again,
 )
-
-__all__ = [name for name in dir() if name.startswith("test_")] + ["end_ns", "flow"]

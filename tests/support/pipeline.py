@@ -118,7 +118,6 @@ def deploy(bootstrap: str, redis_url: str, name: str, folder: Path, **settings: 
         "source_topic": f"{name}.otlp",
         "consumer_group": name,
         "partitions": "4",
-        "session_timeout_s": "6",
         "metrics_port": "0",
         **settings,
     }
