@@ -20,9 +20,10 @@ $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "fleetpulse needs Python 3.11 or newer: set PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else 1)' || { echo "fleetpulse needs Python 3.11 to 3.14; $(PYTHON) is $$($(PYTHON) -V). Set PYTHON=/path/to/python3.12, say." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment: on Debian, apt install python3-venv" >&2; exit 1; }
-	@echo "Installing fleetpulse and what it needs into $(VENV) (about a minute, once) ..."
+	@echo "Installing fleetpulse and what it needs into $(VENV) (once; a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "Compiling kernels (once; a minute or two) ..."
 	@$(BIN)/fleetpulse warmup
 	@touch $@
 

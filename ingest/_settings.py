@@ -119,7 +119,7 @@ def load_settings() -> Settings:
     known = set(setting_names())
     unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
     if unknown:
-        raise UserError(f"{unknown[0]} is not a setting of fleetpulse; `fleetpulse settings` lists them all")
+        raise UserError(f"{unknown[0]} is not a setting of fleetpulse: unset or rename it; README, Settings, has all")
     try:
         return Settings()
     except ValidationError as error:
