@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 import redis
@@ -17,21 +18,20 @@ from fleetpulse.ingest._embedded import _redis_binary
 from fleetpulse.ingest._errors import UserError
 from fleetpulse.store import AsyncFeatureStore, FeatureStore, FeatureWriter, StoreUnreachableError
 from support.vectors import CATALOG, NOW_MS, vector
+from support.watched import free_port
 
 SLOTS = 16_384
 
 
 def _free_ports(count: int) -> list[int]:
-    """Free ports whose neighbour 10,000 higher, the cluster's bus, is a port as well."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(found) < count:
-            probe = held.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", 0 if not found else found[-1] + 1))
-                port = int(probe.getsockname()[1])
-                found.append(port if port < 55_000 else 20_000 + port % 10_000)
-    return found
+    """Free ports; the bus of a cluster is 10,000 higher, where outgoing connections can be: it is asked for too."""
+    chance, found = Random(), set[int]()
+    while len(found) < count:
+        port = free_port(chance)
+        with socket.socket() as bus, contextlib.suppress(OSError):
+            bus.bind(("127.0.0.1", port + 10_000))
+            found.add(port)
+    return sorted(found)
 
 
 @contextlib.contextmanager
