@@ -24,6 +24,7 @@ from rich.text import Text
 
 from fleetpulse.ingest._embedded import embedded_broker, embedded_redis
 from fleetpulse.ingest._errors import UserError
+from fleetpulse.ingest._watchdog import die_with_parent
 from fleetpulse.store import ClusterReading, FeatureStore, Freshness, StoreError
 
 CAPTURE = "hipstershop-otelmetrics.zst"
@@ -73,6 +74,8 @@ class Parts:
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for the demo alone: it stops the parts in order.
                 start_new_session=True,
+                # When the demo is killed with -9, nobody else would end them.
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
         part = Part(name, process, path)
         self.parts.append(part)

@@ -28,14 +28,14 @@ PARENT_CHECK_S = 0.5
 GRACE_S = 3.0
 
 
-def _die_with_parent() -> None:
-    """In the service's process, before it becomes the service: ask Linux for a SIGKILL when the watchdog dies."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """In a child, before it becomes its program: ask Linux for this signal when the thread that started it dies."""
     if sys.platform == "linux":
         import ctypes
 
         # Without it the pipe still ends the service in every case but a watchdog killed with -9.
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def _wait_for_end(service: subprocess.Popen[bytes], parent: int, wake: int) -> None:
@@ -69,7 +69,7 @@ def main(parent: int, command: list[str]) -> int:
     signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: os.close(0))
-    service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, preexec_fn=_die_with_parent)
+    service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, preexec_fn=die_with_parent)
     try:
         os.write(1, b"%d\n" % service.pid)
         with contextlib.suppress(OSError, ValueError):
