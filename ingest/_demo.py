@@ -75,7 +75,7 @@ class Parts:
                 # Ctrl-C is for the demo alone: it stops the parts in order.
                 start_new_session=True,
                 # When the demo is killed with -9, nobody else would end them.
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+                preexec_fn=die_with_parent,
             )
         part = Part(name, process, path)
         self.parts.append(part)

@@ -28,14 +28,14 @@ PARENT_CHECK_S = 0.5
 GRACE_S = 3.0
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """In a child, before it becomes its program: ask Linux for this signal when the thread that started it dies."""
+def die_with_parent() -> None:
+    """In a child, before it becomes its program: ask Linux for a SIGKILL when the thread that started it dies."""
     if sys.platform == "linux":
         import ctypes
 
         # Without it the pipe still ends the service in every case but a watchdog killed with -9.
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_for_end(service: subprocess.Popen[bytes], parent: int, wake: int) -> None:
