@@ -30,13 +30,15 @@ COMMANDS = {
     "features": "_cmd_features",
     "anomalies": "_cmd_anomalies",
     "series": "_cmd_series",
+    "deadletter": "_cmd_deadletter",
     "catalog": "_cmd_catalog",
     "settings": "_cmd_settings",
     "evaluate": "_cmd_evaluate",
     "doctor": "_cmd_doctor",
     "warmup": "_cmd_warmup",
 }
-"""Command -> module of its function, which is named COMMAND_command and imports what is heavy only when it runs."""
+"""Command -> module of its function, which is named COMMAND_command and imports what is heavy only when it runs. In its
+place there may be a Typer app of that name, for a command that has commands of its own."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,7 +57,11 @@ def _root(
 
 
 for _name, _module in COMMANDS.items():
-    app.command(_name)(getattr(importlib.import_module(f"fleetpulse.ingest.{_module}"), f"{_name}_command"))
+    _command = getattr(importlib.import_module(f"fleetpulse.ingest.{_module}"), f"{_name}_command")
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def main() -> None:

@@ -10,15 +10,14 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from faust.exceptions import ProducerSendError
 
+from fleetpulse.ingest._dead_letters import Headers, letter_headers, letter_value
 from fleetpulse.ingest._shard import Refused
-from fleetpulse.ingest._transport import RecordBatch
 
 log = logging.getLogger("fleetpulse.worker")
 
 Message = tuple[str, bytes | None, bytes, int, list[tuple[str, bytes]]]
 """topic, key, value, timestamp in ms, headers."""
 
-DEAD_LETTER_BYTES = 65_536
 SEND_TRIES = 6
 
 
@@ -43,14 +42,11 @@ async def _send_one(producer: Any, message: Message) -> Awaitable[Any]:
     return sent
 
 
-def dead_letter(topic: str, batch: RecordBatch, timestamp_ms: int, refused: Refused) -> Message:
-    """What could not be read, with where it stood and why; the first 64 KiB of it."""
-    headers = [
-        ("topic", batch.topic.encode()),
-        ("partition", str(batch.partition).encode()),
-        ("offset", str(refused.offset).encode()),
-        ("reason", refused.reason.encode()),
-        ("detail", refused.detail.encode()),
-        ("bytes", str(len(refused.raw)).encode()),
-    ]
-    return (topic, None, refused.raw[:DEAD_LETTER_BYTES], timestamp_ms, headers)
+def dead_letter(
+    topic: str, refused: Refused, *, source_topic: str, partition: int, timestamp_ms: int, came_with: Headers
+) -> Message:
+    """What could not be read, with where it stood and why; the first 64 KiB of it. came_with: its record's headers."""
+    headers = letter_headers(
+        source_topic, partition, refused.offset, refused.reason, refused.detail, len(refused.raw), came_with
+    )
+    return (topic, None, letter_value(refused.raw), timestamp_ms, headers)

@@ -41,7 +41,14 @@ class RecordProducer:
         self._changed = threading.Condition()
         self._producer = _connected(settings)
 
-    def send(self, value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> None:
+    def send(
+        self,
+        value: bytes,
+        *,
+        timestamp_ms: int,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
         """Hand a record over; waits while pending_bytes_max are unacknowledged. One record is always let through.
 
         Raises UserError when this record, or an earlier one, could not be written.
@@ -53,7 +60,7 @@ class RecordProducer:
             self._raise_error()
             self._pending_bytes += size
         try:
-            future = self._producer.send(self.topic, value, key=key, timestamp_ms=timestamp_ms)
+            future = self._producer.send(self.topic, value, key=key, timestamp_ms=timestamp_ms, headers=headers or [])
         except Exception as error:  # kafka-python raises its own errors, ValueError and AssertionError here.
             raise self._undelivered(error) from None
         future.add_callback(self._acknowledged, size)

@@ -50,6 +50,28 @@ class TopicReader:
             if not follow and quiet >= QUIET_POLLS and self._reached_ends():
                 return
 
+    def record_at(self, partition: int, offset: int) -> Any | None:
+        """The record there; None when it is not there any more, or never was. Cheap for offsets that follow each other.
+
+        Not to be mixed with records().
+        """
+        from kafka import TopicPartition
+
+        place = TopicPartition(self.topic, partition)
+        if place not in self.partitions:
+            return None
+        if self.consumer.assignment() != {place}:
+            self.consumer.assign([place])
+        if self.consumer.position(place) != offset:
+            self.consumer.seek(place, offset)
+        for _ in range(QUIET_POLLS_MAX):
+            polled = self.consumer.poll(timeout_ms=POLL_MS, max_records=1).get(place)
+            if polled:
+                return polled[0] if polled[0].offset == offset else None
+            if offset >= self.consumer.end_offsets([place])[place]:
+                return None
+        return None
+
     def _reached_ends(self) -> bool:
         ends = self.consumer.end_offsets(self.partitions)
         return all(self.consumer.position(partition) >= end for partition, end in ends.items())
@@ -60,7 +82,7 @@ def read_topic(settings: Settings, topic: str, since_ms: int) -> TopicReader:
 
     Raises UserError within a few seconds when no broker answers or the topic is absent.
     """
-    reader = _open(settings, topic)
+    reader = open_topic(settings, topic)
     found = reader.consumer.offsets_for_times(dict.fromkeys(reader.partitions, since_ms))
     ends = reader.consumer.end_offsets(reader.partitions)
     for partition in reader.partitions:
@@ -72,7 +94,7 @@ def read_topic(settings: Settings, topic: str, since_ms: int) -> TopicReader:
 
 def newest_record_ms(settings: Settings, topic: str) -> int | None:
     """Timestamp of the newest of the partitions' last records; None when all are empty. Raises UserError."""
-    with _open(settings, topic) as reader:
+    with open_topic(settings, topic) as reader:
         for partition, end in reader.consumer.end_offsets(reader.partitions).items():
             reader.consumer.seek(partition, max(0, end - 1))
         return max((record.timestamp for record in reader.records(follow=False) if record is not None), default=None)
@@ -88,7 +110,8 @@ def listens(address: str) -> bool:
         return False
 
 
-def _open(settings: Settings, topic: str) -> TopicReader:
+def open_topic(settings: Settings, topic: str) -> TopicReader:
+    """Reader of all partitions, from wherever the caller seeks. Raises UserError as read_topic does."""
     from kafka import KafkaConsumer, TopicPartition
     from kafka.errors import KafkaError
 

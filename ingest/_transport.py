@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -29,6 +29,7 @@ class Record(NamedTuple):
     offset: int
     timestamp_ms: int
     value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
 
 
 @dataclass(slots=True)
@@ -183,7 +184,7 @@ class ReplayingConsumer(driver.Consumer):
             batch: Any = RecordBatch(
                 topic=tp.topic,
                 partition=tp.partition,
-                records=[Record(r.offset, r.timestamp, r.value) for r in fetched],
+                records=[Record(r.offset, r.timestamp, r.value, r.headers) for r in fetched],
                 publish_from=self._publish_from.get(tp, 0),
                 generation=generation,
             )

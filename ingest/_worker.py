@@ -21,6 +21,7 @@ from fleetpulse.anomaly import Event, train
 from fleetpulse.features import NodeVector
 from fleetpulse.ingest._checks import check_modules
 from fleetpulse.ingest._chunks import SealedChunk
+from fleetpulse.ingest._dead_letters import rounds_of
 from fleetpulse.ingest._delivery import Message, dead_letter, send
 from fleetpulse.ingest._detect import DetectShard, PoolSlide
 from fleetpulse.ingest._errors import UserError
@@ -32,7 +33,7 @@ from fleetpulse.ingest._settings import Settings
 from fleetpulse.ingest._shard import NS_PER_MS, WINDOW_NS, Refused, Shard, as_proto, make_router
 from fleetpulse.ingest._telemetry import WorkerTelemetry
 from fleetpulse.ingest._topics import ensure_topics
-from fleetpulse.ingest._transport import RecordBatch
+from fleetpulse.ingest._transport import Record, RecordBatch
 from fleetpulse.ingest._warmup import warm_up
 from fleetpulse.store import FeatureWriter, StoreError
 
@@ -191,17 +192,17 @@ class Worker:
                 sliced = self._router.slice(as_proto(value, self.settings.source_format))
             except OtlpError as error:
                 refused = Refused(record.offset, error.reason, str(error), value)
-                messages.append(self._dead_letter(batch, record.timestamp_ms, refused))
+                messages.append(self._dead_letter(batch, record, refused))
                 continue
             unattributed += sliced.unattributed
             for node, request in sliced.slices:
                 if len(request) > self.settings.record_bytes_max:
                     # Nothing smaller than one point: a point of this size is not telemetry.
                     refused = Refused(record.offset, "oversized", f"{len(request)} bytes of one point", request)
-                    messages.append(self._dead_letter(batch, record.timestamp_ms, refused))
+                    messages.append(self._dead_letter(batch, record, refused))
                     continue
                 key = f"{node.cluster}/{node.node}".encode()
-                messages.append((nodes_topic, key, request, record.timestamp_ms, []))
+                messages.append((nodes_topic, key, request, record.timestamp_ms, rounds_of(record.headers)))
         if unattributed:
             self.telemetry.refused.labels("unattributed").inc(unattributed)
         self._count_read(batch, size)
@@ -234,7 +235,7 @@ class Worker:
                 out = slot.shard.apply(record.offset, record.timestamp_ms, record.value)
                 vectors += out.vectors
                 chunks += out.chunks
-                messages += [self._dead_letter(batch, record.timestamp_ms, refused) for refused in out.refused]
+                messages += [self._dead_letter(batch, record, refused) for refused in out.refused]
                 if time.monotonic() - started > 0.05:
                     # Heartbeats, the other agents and the metrics endpoint go on during a long batch.
                     await asyncio.sleep(0)
@@ -432,9 +433,16 @@ class Worker:
     async def _commit(self, topic: str, partition: int, next_offset: int) -> None:
         await self.app.consumer.commit_offsets({TP(topic, partition): next_offset})
 
-    def _dead_letter(self, batch: RecordBatch, timestamp_ms: int, refused: Refused) -> Message:
+    def _dead_letter(self, batch: RecordBatch, record: Record, refused: Refused) -> Message:
         self.telemetry.dead_letters.labels(refused.reason).inc()
-        return dead_letter(self.settings.topic("deadletter"), batch, timestamp_ms, refused)
+        return dead_letter(
+            self.settings.topic("deadletter"),
+            refused,
+            source_topic=batch.topic,
+            partition=batch.partition,
+            timestamp_ms=record.timestamp_ms,
+            came_with=record.headers,
+        )
 
     def _count_read(self, batch: RecordBatch, size: int) -> None:
         self.telemetry.records.labels(batch.topic).inc(len(batch.records))

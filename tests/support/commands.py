@@ -41,10 +41,12 @@ class Commands:
         for name, value in settings.items():
             self._monkeypatch.setenv(f"FLEETPULSE_{name.upper()}", value)
 
-    def run(self, command: Callable[..., None], *words: str) -> Done:
+    def run(self, command: Callable[..., None] | typer.Typer, *words: str) -> Done:
         load_settings.cache_clear()
-        app = typer.Typer(pretty_exceptions_enable=False)
-        app.command()(command)
+        app = command
+        if not isinstance(app, typer.Typer):
+            app = typer.Typer(pretty_exceptions_enable=False)
+            app.command()(command)
         result = CliRunner().invoke(app, list(words))
         load_settings.cache_clear()
         if isinstance(result.exception, UserError):
