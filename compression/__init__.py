@@ -11,30 +11,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetpulse.compression._chunk import Chunk, Column, Sizes, chunk_sizes, decode_chunk, encode_chunk
     from fleetpulse.compression._errors import ChunkError
-    from fleetpulse.compression._gorilla import gorilla_decode, gorilla_encode
+    from fleetpulse.compression._gorilla import (
+        GorillaAppender,
+        gorilla_decode,
+        gorilla_decode_many,
+        gorilla_encode,
+        gorilla_encode_many,
+    )
 
 __all__ = [
     "Chunk",
     "ChunkError",
     "Column",
+    "GorillaAppender",
     "Sizes",
     "chunk_sizes",
     "decode_chunk",
     "encode_chunk",
     "gorilla_decode",
+    "gorilla_decode_many",
     "gorilla_encode",
+    "gorilla_encode_many",
 ]
 
 _HOME = {
     "Chunk": "_chunk",
     "ChunkError": "_errors",
     "Column": "_chunk",
+    "GorillaAppender": "_gorilla",
     "Sizes": "_chunk",
     "chunk_sizes": "_chunk",
     "decode_chunk": "_chunk",
     "encode_chunk": "_chunk",
     "gorilla_decode": "_gorilla",
+    "gorilla_decode_many": "_gorilla",
     "gorilla_encode": "_gorilla",
+    "gorilla_encode_many": "_gorilla",
 }
 
 

@@ -27,14 +27,14 @@ ONE = np.uint64(1)
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
+SPARE_WORDS = 4
+"""Words of zeros behind a stream that is read: what `look` may overrun."""
+
+
 def words_of(raw: bytes | memoryview) -> U64Array:
-    """The bytes as words, followed by one or two words of zeros."""
-    words = np.zeros(len(raw) // 8 + 2, np.uint64)
-    whole = len(raw) // 8
-    words[:whole] = np.frombuffer(raw, ">u8", whole)
-    tail = bytes(raw[8 * whole :])
-    words[whole] = int.from_bytes(tail.ljust(8, b"\0"), "big")
-    return words
+    """The bytes as words, followed by zeros to the end of a word and SPARE_WORDS words of zeros."""
+    padded = bytes(raw) + bytes(-len(raw) % 8 + 8 * SPARE_WORDS)
+    return np.frombuffer(padded, ">u8").astype(np.uint64)
 
 
 def bytes_of(words: U64Array, bits: int) -> bytes:
@@ -113,6 +113,18 @@ def put(words: U64Array, at: int, value: np.uint64, width: int) -> int:
         words[word] |= value >> np.uint64(width - free)
         words[word + 1] |= value << np.uint64(64 - (width - free))
     return at + width
+
+
+@njit(cache=True, inline="always")
+def look(words: U64Array, at: int) -> np.uint64:
+    """The 64 bits that follow, for loops that have compared their position with the end of the stream.
+
+    They may have gone on from there by 128 bits: words_of leaves room for that. Part of the caller's code, because a
+    call with an array costs more than the reading.
+    """
+    word = np.uint64(at) >> np.uint64(6)
+    skip = np.uint64(at) & np.uint64(63)
+    return (words[word] << skip) | ((words[word + np.uint64(1)] >> np.uint64(1)) >> (np.uint64(63) - skip))
 
 
 @njit(cache=True)

@@ -18,6 +18,7 @@ from fleetpulse.compression._bits import (
     float_of_bits,
     get,
     leading_zeros,
+    look,
     peek,
     put,
     signed,
@@ -38,7 +39,7 @@ from fleetpulse.compression._decimals import (
     put_corrections,
     to_decimal,
 )
-from fleetpulse.compression._gorilla import NO_WINDOW, get_xor, put_xor
+from fleetpulse.compression._gorilla import NO_WINDOW, put_xor
 from fleetpulse.compression._integers import PACKED, Plan, get_run, plan_run, put_run
 from fleetpulse.compression._numbers import (
     bit_length,
@@ -308,17 +309,30 @@ def put_xor_column(words: U64Array, at: int, column: U64Array) -> int:
 
 @njit(cache=True)
 def get_xor_column(words: U64Array, at: int, end: int, column: U64Array) -> tuple[int, int]:
+    """Fill the column. Returns (position, fault)."""
     value = peek(words, at)
     at += 64
     column[0] = value
-    leading, width = 0, 64
+    shift, width = 0, 64
     for i in range(1, len(column)):
-        at, value, leading, width = get_xor(words, at, value, leading, width)
-        column[i] = value
-        if leading < 0:
-            return at, BAD_WINDOW
         if at > end:
             break
+        ahead = look(words, at)
+        if ahead >> np.uint64(63) == ZERO:
+            at += 1
+        else:
+            if ahead >> np.uint64(62) == np.uint64(2):
+                at += 2
+            else:
+                width = signed((ahead >> np.uint64(51)) & np.uint64(63))
+                width = 64 if width == 0 else width
+                shift = 64 - width - signed((ahead >> np.uint64(57)) & np.uint64(31))
+                if shift < 0:
+                    return at, BAD_WINDOW
+                at += 13
+            value ^= (look(words, at) >> np.uint64(64 - width)) << np.uint64(shift)
+            at += width
+        column[i] = value
     return at, DONE if at <= end else RAN_OUT
 
 

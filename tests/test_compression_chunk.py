@@ -455,6 +455,7 @@ def test_the_page_s_example_is_what_the_code_writes_and_reads_field_by_field() -
 
 
 def test_the_package_exports_these_names_and_no_more() -> None:
-    names = "Chunk ChunkError Column Sizes chunk_sizes decode_chunk encode_chunk gorilla_decode gorilla_encode"
+    names = "Chunk ChunkError Column GorillaAppender Sizes chunk_sizes decode_chunk encode_chunk"
+    names += " gorilla_decode gorilla_decode_many gorilla_encode gorilla_encode_many"
     assert package.__all__ == names.split()
     assert all(getattr(package, name) is not None for name in package.__all__)

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetpulse.compression import ChunkError, gorilla_decode, gorilla_encode
+from fleetpulse.compression import (
+    ChunkError,
+    GorillaAppender,
+    gorilla_decode,
+    gorilla_decode_many,
+    gorilla_encode,
+    gorilla_encode_many,
+)
 from support.xor_twin import encode_slowly
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -62,6 +69,63 @@ def test_every_bit_comes_back_and_the_slow_twin_agrees(samples: list[tuple[int, 
     raw = gorilla_encode(*arrays(times, bits))
     assert raw == encode_slowly(times, bits)
     assert same(raw, times, bits)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SAMPLES, st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=6))
+def test_an_appender_that_is_resumed_changes_no_byte(
+    samples: list[tuple[int, int]], cuts: list[tuple[int, bool]]
+) -> None:
+    times, values = arrays([t for t, _ in samples], [b for _, b in samples])
+    appender = GorillaAppender()
+    done = 0
+    for cut, reopened in sorted(cuts):
+        appender.append(times[done:cut], values[done:cut])
+        done = max(done, min(cut, len(times)))
+        assert appender.to_bytes() == gorilla_encode(times[:done], values[:done])
+        if reopened:
+            appender = GorillaAppender(appender.to_bytes())
+    appender.append(times[done:], values[done:])
+    assert appender.to_bytes() == gorilla_encode(times, values)
+    assert len(appender) == len(times)
+
+
+def test_an_appender_refuses_what_is_no_chunk_or_does_not_fit_and_keeps_what_it_has() -> None:
+    with pytest.raises(ChunkError, match="fill"):
+        GorillaAppender(WHOLE[:-1] + bytes([WHOLE[-1] | 1]))
+    appender = GorillaAppender(WHOLE)
+    with pytest.raises(ChunkError, match="65536 samples"):
+        appender.append(np.arange(65_533), np.zeros(65_533))
+    assert appender.to_bytes() == WHOLE
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(SAMPLES, max_size=5))
+def test_many_series_at_once_are_the_chunks_of_each(several: list[list[tuple[int, int]]]) -> None:
+    each = [arrays([t for t, _ in samples], [b for _, b in samples]) for samples in several]
+    every = [sample for samples in several for sample in samples]
+    times, values = arrays([t for t, _ in every], [b for _, b in every])
+    starts = np.cumsum([0, *map(len, several)])
+    chunks = gorilla_encode_many(times, values, starts)
+    assert chunks == [gorilla_encode(*one) for one in each]
+    decoded_times, decoded_values, decoded_starts = gorilla_decode_many(chunks)
+    assert decoded_starts.tolist() == starts.tolist()
+    assert decoded_times.tolist() == times.tolist()
+    assert decoded_values.view(np.uint64).tolist() == values.view(np.uint64).tolist()
+
+
+@pytest.mark.parametrize("starts", [[], [0], [0, 2], [1, 3], [0, 2, 1, 3], [[0, 3]]], ids=str)
+def test_starts_that_do_not_divide_the_samples_are_refused(starts: Any) -> None:
+    with pytest.raises(ChunkError, match="starts must"):
+        gorilla_encode_many([1, 2, 3], [1.0, 2.0, 3.0], starts)
+
+
+def test_of_many_chunks_the_one_that_is_none_is_named() -> None:
+    short = WHOLE[:2] + bytes(11)
+    for bad, message, bit in ((short[:-1], "ends before", 96), (b"\0", "shorter", 0), (WHOLE + b"\0", "follow", None)):
+        with pytest.raises(ChunkError, match=f"chunk 2: .*{message}") as caught:
+            gorilla_decode_many([WHOLE, WHOLE, bad, WHOLE])
+        assert caught.value.bit_offset == (WHOLE_BITS if bit is None else bit)
 
 
 def test_the_count_of_samples_ends_at_16_bits() -> None:

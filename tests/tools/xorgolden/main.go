@@ -2,6 +2,8 @@
 //
 //	go run . > ../../data/compression/xor_golden.json
 //
+// With the argument "speed" it measures the library's appender and iterator instead, on series from standard input.
+//
 // Every chunk is read back with Prometheus' iterator before it is printed. Values are the hexadecimal bits of a
 // float64, because JSON has no NaN. A case with "reopened" was written by several appenders, each taken from the chunk
 // as the one before left it: its bytes may differ from those of a single appender, and must still be read.
@@ -12,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"runtime/debug"
 
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -205,6 +208,10 @@ func marshal(v any) string {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "speed" {
+		measureSpeed()
+		return
+	}
 	madeBy := "tests/tools/xorgolden, with github.com/prometheus/prometheus " + libraryVersion()
 	fmt.Printf("{\"made_by\": %s,\n\"cases\": [\n", marshal(madeBy))
 	for i, c := range cases() {
