@@ -124,7 +124,8 @@ def look(words: U64Array, at: int) -> np.uint64:
     """
     word = np.uint64(at) >> np.uint64(6)
     skip = np.uint64(at) & np.uint64(63)
-    return (words[word] << skip) | ((words[word + np.uint64(1)] >> np.uint64(1)) >> (np.uint64(63) - skip))
+    ahead: np.uint64 = (words[word] << skip) | ((words[word + np.uint64(1)] >> np.uint64(1)) >> (np.uint64(63) - skip))
+    return ahead
 
 
 @njit(cache=True)

@@ -212,7 +212,7 @@ def _append(words: U64Array, state: I64Array, times: I64Array, bits: U64Array) -
 
 @njit(cache=True)
 def _append_many(words: U64Array, times: I64Array, bits: U64Array, starts: I64Array, ends: I64Array) -> int:
-    """Write the chunks, each from a word's beginning on; ends gets their last bits. Returns how many words they take."""
+    """Write the chunks, each from a word's beginning on; ends gets where each ends. Returns the number of words."""
     word = 0
     state = np.empty(7, np.int64)
     for i in range(len(ends)):
@@ -232,7 +232,7 @@ def _append_at(words: U64Array, word: int, state: I64Array, times: I64Array, bit
     Returns the position behind them.
     """
     n = len(times)
-    at = state[_AT]
+    at: int = state[_AT]
     count = state[_COUNT]
     time, step, value = state[_TIME], state[_STEP], np.uint64(state[_VALUE])
     leading, trailing = state[_LEADING], state[_TRAILING]
@@ -274,9 +274,7 @@ def _decode_many(
 
 
 @njit(cache=True)
-def _decode(
-    words: U64Array, begin: int, end: int, times: I64Array, bits: U64Array, state: I64Array
-) -> tuple[int, int]:
+def _decode(words: U64Array, begin: int, end: int, times: I64Array, bits: U64Array, state: I64Array) -> tuple[int, int]:
     """Fill times and bits from the chunk of so many samples in the words' bits from begin to end, and state with what
     an appender goes on from. Returns (where the chunk went wrong, counted from its begin; fault)."""
     n = len(times)

@@ -126,6 +126,11 @@ class OpenChunks:
             return []
         return self._encode(node, number, 0, t_end_ns, _first_of_each(spans[number].blocks))
 
+    def columns(self, node: int) -> dict[int, list[Column]]:
+        """Of each span that is held, by its number, the columns that its chunk is made of."""
+        spans = self._spans.get(node, {})
+        return {number: self._columns_of(_first_of_each(span.blocks)) for number, span in sorted(spans.items())}
+
     def forget(self, series: int) -> None:
         """The series index will be used for another series. Only called once its samples are sealed."""
         self._columns.pop(series, None)
@@ -133,6 +138,15 @@ class OpenChunks:
     def _encode(self, node: int, span: int, part: int, t_end_ns: int, samples: _Block) -> list[SealedChunk]:
         name = self._table.nodes[node]
         assert name is not None, "a node is freed only after its chunks are sealed"
+        columns = self._columns_of(samples)
+        span_start_ns = span * self._span_ns
+        raws = _within_limit(name.cluster, name.node, span_start_ns, self._span_ns, columns)
+        return [
+            SealedChunk(name.cluster, name.node, span_start_ns, number, t_end_ns, raw)
+            for number, raw in enumerate(raws, part)
+        ]
+
+    def _columns_of(self, samples: _Block) -> list[Column]:
         columns = []
         starts = np.flatnonzero(np.diff(samples.column, prepend=-1))
         for start, stop in zip(starts, [*starts[1:], len(samples.column)], strict=True):
@@ -147,12 +161,7 @@ class OpenChunks:
                     values=samples.integer[start:stop] if exact else samples.value[start:stop],
                 )
             )
-        span_start_ns = span * self._span_ns
-        raws = _within_limit(name.cluster, name.node, span_start_ns, self._span_ns, columns)
-        return [
-            SealedChunk(name.cluster, name.node, span_start_ns, number, t_end_ns, raw)
-            for number, raw in enumerate(raws, part)
-        ]
+        return columns
 
     def _labels(self, column: int) -> dict[str, str] | None:
         entry = self._table.series[column // COLUMNS]

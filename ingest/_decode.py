@@ -125,7 +125,9 @@ class Decoder:
     """Decodes requests in the order of their records and keeps the series table of one shard.
 
     identity: resource attributes that may name the node, the first present wins. pool_by: resource attributes that
-    together name its pool. A series enters the table with its first sound point. Not for use by two threads at once.
+    together name its pool. unattributed_as: the node of resources that name none; without it their points are left
+    out and the resources counted. A series enters the table with its first sound point. Not for use by two threads at
+    once.
     """
 
     def __init__(
@@ -138,13 +140,14 @@ class Decoder:
         max_skew_ns: int,
         series_per_node: int,
         nodes_per_shard: int,
+        unattributed_as: NodeId | None = None,
     ) -> None:
         self._table = table
         table.series_per_node = series_per_node
         table.nodes_per_shard = nodes_per_shard
         self._max_skew_ns = max_skew_ns
         self._aliases = load_aliases()
-        self._blobs = KnownBlobs(identity, default_cluster, pool_by)
+        self._blobs = KnownBlobs(identity, default_cluster, pool_by, unattributed_as=unattributed_as)
         self._known = KnownSeries()
         self._output = Output()
         self._state = new_state()

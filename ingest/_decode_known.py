@@ -58,12 +58,19 @@ class KnownBlobs:
     """Resources and scopes by their bytes. table: see _decode_table; a value is an index into resources or scopes."""
 
     def __init__(
-        self, identity: Sequence[str], default_cluster: str, pool_by: Sequence[str], *, with_attributes: bool = True
+        self,
+        identity: Sequence[str],
+        default_cluster: str,
+        pool_by: Sequence[str],
+        *,
+        with_attributes: bool = True,
+        unattributed_as: NodeId | None = None,
     ) -> None:
         self._identity = tuple(identity)
         self._default_cluster = default_cluster
         self._pool_by = tuple(pool_by)
         self._with_attributes = with_attributes
+        self._unattributed_as = unattributed_as
         self.clear()
 
     def clear(self) -> None:
@@ -104,7 +111,7 @@ class KnownBlobs:
         """at: where it begins in its request, for the error. Raises OtlpError."""
         message = parse_resource(raw, at)
         texts = plain_texts(message.attributes)
-        node = node_of(texts, self._identity, self._default_cluster)
+        node = node_of(texts, self._identity, self._default_cluster) or self._unattributed_as
         parts = tuple(texts.get(name, "") for name in self._pool_by)
         return KnownResource(node, sorted_attributes(message.attributes) if self._with_attributes else (), parts)
 

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from support.watched import MissingError, Watched, cache_folder
+from support.go_program import go_program
+from support.watched import Watched
 
 SOURCE = Path(__file__).with_name("collector")
-BUILD_S_MAX = 1800.0
 START_S_MAX = 60.0
 STOP_S_MAX = 15.0
 READY = "Everything is ready."
 
 
 def collector_binary() -> Path:
-    """The program; compiled when the cache has none of these sources."""
-    digest = hashlib.sha256()
-    for name in ("main.go", "go.mod", "go.sum"):
-        digest.update((SOURCE / name).read_bytes())
-    binary = cache_folder() / f"otelcol-{digest.hexdigest()[:12]}"
-    if binary.is_file():
-        return binary
-    go = shutil.which("go")
-    if go is None:
-        raise MissingError("no go on PATH, which builds the OpenTelemetry Collector")
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=binary.parent) as made:
-        work = Path(made)
-        for name in ("main.go", "go.mod", "go.sum"):
-            shutil.copy(SOURCE / name, work)
-        built = subprocess.run(
-            [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(work / "otelcol"), "."],
-            cwd=work,
-            env={**os.environ, "GOFLAGS": "-p=2 -mod=readonly", "CGO_ENABLED": "0", "GOWORK": "off"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=BUILD_S_MAX,
-            check=False,
-        )
-        said = [line for line in built.stdout.splitlines() if not line.startswith("go: downloading ")]
-        assert built.returncode == 0, "the Collector does not build:\n" + "\n".join(said[-30:])
-        (work / "otelcol").rename(binary)
-    return binary
+    """The program. Raises MissingError when it cannot be built."""
+    return go_program(SOURCE, "otelcol")
 
 
 class Collector(Watched):
