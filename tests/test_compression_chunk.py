@@ -452,10 +452,3 @@ def test_the_page_s_example_is_what_the_code_writes_and_reads_field_by_field() -
     decoded = decode_chunk(raw)
     assert contents(decoded.columns) == contents(columns) == twin_contents(chunk)
     assert (decoded.cluster, decoded.node, decoded.span_start_ns, decoded.span_ns) == ("c", "n1", start_ns, 60 * 10**9)
-
-
-def test_the_package_exports_these_names_and_no_more() -> None:
-    names = "Chunk ChunkError Column GorillaAppender Sizes chunk_sizes decode_chunk encode_chunk"
-    names += " gorilla_decode gorilla_decode_many gorilla_encode gorilla_encode_many"
-    assert package.__all__ == names.split()
-    assert all(getattr(package, name) is not None for name in package.__all__)
