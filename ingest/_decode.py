@@ -47,7 +47,6 @@ from fleetpulse.ingest._decode_series import (
 )
 from fleetpulse.ingest._decode_table import (
     COUNTERS,
-    IRREGULAR,
     J_METRIC_START,
     J_METRIC_STOP,
     J_RESOURCE_METRICS_START,
@@ -82,14 +81,13 @@ from fleetpulse.ingest._decode_table import (
     X_TEMPORALITY,
     mark_refused,
 )
-from fleetpulse.ingest._decode_wire import ERROR_AT, ERRORS, GROW, I64Array
+from fleetpulse.ingest._decode_wire import ERROR_AT, ERRORS, GROW, UNREADY, I64Array
 from fleetpulse.ingest._otlp import OtlpError, length_field, read_fields
 
 NS_PER_MS = 1_000_000
 INT64_MAX = 2**63 - 1
 UNSPECIFIED_TEMPORALITY = "unspecified_temporality"
 
-_NO_REASONS = [0] * len(REASONS)
 _METRICS, _DATA = 2, frozenset({5, 7, 9, 10, 11})
 _POINTS: dict[int, type[Message]] = {
     Kind.GAUGE: NumberDataPoint,
@@ -172,14 +170,15 @@ class Decoder:
         horizon_ns = record_ms * NS_PER_MS + self._max_skew_ns
         if not 0 <= horizon_ns <= INT64_MAX:
             horizon_ns = 0 if horizon_ns < 0 else INT64_MAX
-        request = self._scan(request, horizon_ns)
-        counters: list[int] = self._state[:COUNTERS].tolist()
+        request, refused = self._scan(request, horizon_ns)
+        counters: list[int] = self._state[:REASON].tolist()
         if counters[RESOURCE_METRICS] == 0:
             raise OtlpError("not_metrics", "the bytes hold no resource metrics", 0)
         decoded = Decoded(NO_POINTS, unattributed=counters[UNATTRIBUTED])
-        reasons = counters[REASON:]
-        if reasons != _NO_REASONS:
-            decoded.refused.update({name: n for name, n in zip(REASONS, reasons, strict=True) if n})
+        if refused:
+            decoded.refused.update(
+                {name: n for name, n in zip(REASONS, self._state[REASON:COUNTERS].tolist(), strict=True) if n}
+            )
         resolved = self._resolve(request, counters[MISSES], decoded) if counters[MISSES] else None
         decoded.points = self._output.points(counters, resolved)
         if self._derived.roles:
@@ -204,16 +203,17 @@ class Decoder:
         for node_index in self._table.forget(series):
             self._pooled.pop(node_index, None)
 
-    def _scan(self, request: bytes, horizon_ns: int) -> bytes:
-        """Fill output and state. Returns the request whose bytes they refer to, which may be another one in form."""
+    def _scan(self, request: bytes, horizon_ns: int) -> tuple[bytes, int]:
+        """Fill output and state. Returns the request whose bytes they refer to, which may be another one in form, and
+        how many points were refused."""
         state, out = self._state, self._output
         raw = np.frombuffer(request, np.uint8)
         fresh = False
         while True:
-            state[:COUNTERS] = 0
-            code = scan(
+            refused = scan(
                 raw,
                 horizon_ns,
+                out.first_number,
                 state,
                 self._blobs.table,
                 self._known.table,
@@ -227,10 +227,12 @@ class Decoder:
                 out.rejected,
                 out.resources,
             )
-            if code == GROW:
+            if refused >= 0:
+                return request, refused
+            if refused == GROW:
                 out.grow(state)
-            elif code < 0:
-                reason, text = ERRORS[code]
+            elif refused != UNREADY:
+                reason, text = ERRORS[refused]
                 raise OtlpError(reason, text, int(state[ERROR_AT]))
             elif state[NEW_BLOBS]:
                 # Dropping all is for the first round only: what the request has must stay until it is read.
@@ -239,11 +241,9 @@ class Decoder:
                 else:
                     self._blobs.learn(request, out.new_blobs[: state[NEW_BLOBS]])
                 fresh = True
-            elif state[IRREGULAR]:
+            else:
                 request = _regular(request)
                 raw = np.frombuffer(request, np.uint8)
-            else:
-                return request
 
     def _resolve(self, request: bytes, count: int, decoded: Decoded) -> I64Array:
         """By miss, the series it is; -1 where a limit leaves no room for it."""
@@ -348,17 +348,23 @@ class Decoder:
 
     def _name_pools(self, count: int) -> None:
         """Let the request's resources say what pools their nodes are in; a node that has no series is not there."""
+        resources = self._output.resources
+        if count == 1:
+            self._name_pool(int(resources[0]))
+            return
         before = -1
-        for index in self._output.resources[:count].tolist():
-            if index == before:
-                continue
+        for index in resources[:count].tolist():
+            if index != before:
+                self._name_pool(index)
             before = index
-            resource = self._blobs.resources[index]
-            assert resource.node is not None
-            node_index = self._table.node_by_id.get(resource.node)
-            if node_index is not None and self._pooled.get(node_index) is not resource.pool_parts:
-                self._pooled[node_index] = resource.pool_parts
-                self._table.name_pool(node_index, resource.pool_parts)
+
+    def _name_pool(self, index: int) -> None:
+        resource = self._blobs.resources[index]
+        assert resource.node is not None
+        node_index = self._table.node_by_id.get(resource.node)
+        if node_index is not None and self._pooled.get(node_index) is not resource.pool_parts:
+            self._pooled[node_index] = resource.pool_parts
+            self._table.name_pool(node_index, resource.pool_parts)
 
 
 def _part(row: list[int], head: MetricHead) -> MetricHead:

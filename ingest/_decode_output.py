@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetpulse.features._points import BoolArray, ExponentialPoints, HistogramPoints, NumberPoints, Points
+from fleetpulse.features._points import BoolArray, ExponentialPoints, HistogramPoints, I32Array, NumberPoints, Points
 from fleetpulse.ingest._decode_table import (
     B_COLUMNS,
     E_NEGATIVE_AT,
@@ -44,16 +44,23 @@ from fleetpulse.ingest._decode_table import (
 )
 from fleetpulse.ingest._decode_wire import I64Array
 
+NUMBERS_AT_ONCE = 2_048
+"""Room for number points that is made at a time. Whoever keeps a request's points keeps the room."""
 KEPT_BYTES_MAX = 64_000_000
 """Arrays that a single huge request has made larger than this together are given back after it."""
 
 
 class Output:
-    """numbers, histograms, exponentials, ragged: by row, then point. misses, new_blobs, rejected: by entry, then
-    column. resources: (n,). All int64; rows and columns are named in _decode_table."""
+    """numbers: see _decode_table; histograms, exponentials, ragged: by row, then point. misses, new_blobs, rejected: by
+    entry, then column. resources: (n,). All else int64; rows and columns are named in _decode_table.
+
+    Number points are handed out as they lie here, without a copy: a request's begin at first_number, behind those of
+    the requests before it, and arrays that are full are left to those who hold points of them.
+    """
 
     def __init__(self) -> None:
-        self.numbers = np.empty((N_ROWS, 1_024), np.int64)
+        self.numbers, self._numbers = _numbers(NUMBERS_AT_ONCE)
+        self.first_number = 0
         self.histograms = np.empty((H_ROWS, 128), np.int64)
         self.exponentials = np.empty((E_ROWS, 128), np.int64)
         self.ragged = np.empty((G_ROWS, 2_048), np.int64)
@@ -65,8 +72,10 @@ class Output:
 
     def grow(self, state: I64Array) -> None:
         """Make the array longer that the scan has found too short; the counters in state tell which."""
-        if state[NUMBERS] == self.numbers.shape[1]:
-            self.numbers = np.empty((N_ROWS, 4 * self.numbers.shape[1]), np.int64)
+        if state[NUMBERS] == len(self.numbers[N_SERIES]):
+            size = len(self.numbers[N_SERIES])
+            self.numbers, self._numbers = _numbers(size if self.first_number else 4 * size)
+            self.first_number = 0
         elif state[HISTOGRAMS] == self.histograms.shape[1]:
             self.histograms = np.empty((H_ROWS, 4 * self.histograms.shape[1]), np.int64)
         elif state[EXPONENTIALS] == self.exponentials.shape[1]:
@@ -85,24 +94,34 @@ class Output:
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.numbers, self.histograms, self.exponentials, self.ragged, self.misses, self.new_blobs)
+        arrays = (*self.numbers, self.histograms, self.exponentials, self.ragged, self.misses, self.new_blobs)
         return sum(array.nbytes for array in arrays)
 
     def points(self, counters: list[int], resolved: I64Array | None) -> Points:
-        """Copies of what the scan has put out. counters: the state's first entries.
+        """What the scan has put out, for good. counters: the state's first entries.
 
         resolved: by miss, its series or -1 for one that was refused, whose points are left out. None: no misses.
         """
-        numbers = self.numbers[:, : counters[NUMBERS]]
-        if resolved is not None:
-            _resolve(numbers[N_SERIES], resolved)
-            numbers = numbers[:, numbers[N_SERIES] >= 0]
         histograms, exponentials = NO_HISTOGRAMS, NO_EXPONENTIALS
         if counters[HISTOGRAMS]:
             histograms = self._histograms(self.histograms[:, : counters[HISTOGRAMS]], resolved)
         if counters[EXPONENTIALS]:
             exponentials = self._exponentials(self.exponentials[:, : counters[EXPONENTIALS]], resolved)
-        return Points(_numbers(numbers), histograms, exponentials)
+        room, start, stop = self._numbers, self.first_number, counters[NUMBERS]
+        numbers = NumberPoints(
+            room.series[start:stop],
+            room.time_ns[start:stop],
+            room.start_ns[start:stop],
+            room.value[start:stop],
+            room.integer[start:stop],
+            room.is_int[start:stop],
+        )
+        self.first_number = stop
+        if len(room.series) - stop < stop - start:
+            # Another request like this one would not fit, and be read twice.
+            self.numbers, self._numbers = _numbers(len(room.series))
+            self.first_number = 0
+        return Points(numbers if resolved is None else _resolved_numbers(numbers, resolved), histograms, exponentials)
 
     def _histograms(self, heads: I64Array, resolved: I64Array | None) -> HistogramPoints:
         kept = _resolve_kept(heads, resolved)
@@ -148,17 +167,25 @@ class Output:
         )
 
 
-def _resolve(series: I64Array, resolved: I64Array) -> None:
+def _numbers(size: int) -> tuple[tuple[I32Array, I64Array, BoolArray], NumberPoints]:
+    """Room for so many number points, and the same memory as points."""
+    series, words, is_int = np.empty(size, np.int32), np.empty((N_ROWS, size), np.int64), np.empty(size, np.bool_)
+    time_ns, start_ns, value, integer = words
+    return (series, words, is_int), NumberPoints(series, time_ns, start_ns, value.view(np.float64), integer, is_int)
+
+
+def _resolve(series: I32Array | I64Array, resolved: I64Array) -> None:
     """Put the series in place of -1 - miss."""
     missed = series < 0
     series[missed] = resolved[-1 - series[missed]]
 
 
-def _numbers(columns: I64Array) -> NumberPoints:
-    series, time_ns, start_ns, value, integer, is_int = columns.copy()
-    return NumberPoints(
-        series.astype(np.int32), time_ns, start_ns, value.view(np.float64), integer, is_int.astype(np.bool_)
-    )
+def _resolved_numbers(points: NumberPoints, resolved: I64Array) -> NumberPoints:
+    _resolve(points.series, resolved)
+    kept = points.series >= 0
+    if kept.all():
+        return points
+    return NumberPoints(*(getattr(points, name)[kept] for name in points.__slots__))
 
 
 def _resolve_kept(heads: I64Array, resolved: I64Array | None) -> BoolArray | None:
@@ -198,4 +225,4 @@ NO_HISTOGRAMS, NO_EXPONENTIALS = _none()
 """What most requests have of these: nothing. Shared, and not to be written to."""
 _frozen(NO_HISTOGRAMS)
 _frozen(NO_EXPONENTIALS)
-NO_POINTS = Points(_numbers(np.empty((N_ROWS, 0), np.int64)), NO_HISTOGRAMS, NO_EXPONENTIALS)
+NO_POINTS = Points(_numbers(0)[1], NO_HISTOGRAMS, NO_EXPONENTIALS)

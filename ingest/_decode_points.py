@@ -32,6 +32,7 @@ from fleetpulse.ingest._decode_table import (
     N_START,
     N_TIME,
     N_VALUE,
+    N_WORDS,
     NUMBERS,
     PART_COUNT,
     PART_QUANTILE,
@@ -174,15 +175,16 @@ def series_of(raw, start, stop, message, part, quantile, h1, h2, state, table, k
 def add_number(state, numbers, series, time, start, bits, integer, is_int):
     """Append a row. Returns its number or GROW."""
     n = state[NUMBERS]
-    if n >= numbers.shape[1]:
+    words = numbers[N_WORDS]
+    if n >= words.shape[1]:
         return GROW
     state[NUMBERS] = n + 1
-    numbers[N_SERIES, n] = series
-    numbers[N_TIME, n] = time
-    numbers[N_START, n] = known_start(start, time)
-    numbers[N_VALUE, n] = bits
-    numbers[N_INTEGER, n] = integer
-    numbers[N_IS_INT, n] = is_int
+    numbers[N_SERIES][n] = series
+    words[N_TIME, n] = time
+    words[N_START, n] = known_start(start, time)
+    words[N_VALUE, n] = bits
+    words[N_INTEGER, n] = integer
+    numbers[N_IS_INT][n] = is_int != 0
     return n
 
 
@@ -195,6 +197,13 @@ def number_point(raw, start, stop, horizon_ns, state, table, keys, numbers, miss
     run_start = run_stop = np.int64(-1)
     runs = np.int64(0)
     at = np.int64(start)
+    if stop - at >= 27 and raw[at] == START_TAG and raw[at + 9] == TIME_TAG:
+        tag = raw[at + 18]
+        if tag in (DOUBLE_TAG, INTEGER_TAG):
+            # How a counter's point begins.
+            start_ns, time, word = load(raw, at + 1), load(raw, at + 10), load(raw, at + 19)
+            has_value, is_int = True, np.int64(tag == INTEGER_TAG)
+            at += 27
     while at < stop:
         # The fields of nearly all points, each in its usual form.
         tag = raw[at]

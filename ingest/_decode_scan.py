@@ -30,6 +30,7 @@ from fleetpulse.ingest._decode_table import (
     C_RESOURCE,
     C_SCOPE,
     C_TEMPORALITY,
+    COUNTERS,
     EXPECTED,
     IRREGULAR,
     J_METRIC_START,
@@ -45,8 +46,10 @@ from fleetpulse.ingest._decode_table import (
     KIND_SUMMARY,
     NEW_BLOBS,
     NO_NODE,
+    NUMBERS,
     R_NO_DATA,
     R_NO_TEMPORALITY,
+    REASON,
     REJECTED,
     RESOURCE_METRICS,
     RESOURCES,
@@ -68,6 +71,7 @@ from fleetpulse.ingest._decode_wire import (
     M_RESOURCE,
     M_RESOURCE_METRICS,
     M_SCOPE,
+    UNREADY,
     UTF8,
     VARINT,
     WIRE_TYPE,
@@ -93,16 +97,20 @@ POINT_TAG = np.uint8(0x0A)
 
 @kernel
 def scan(
-    raw, horizon_ns, state, blobs, table, keys, numbers, histograms, exponentials, ragged, misses, new_blobs, rejected,
-    resources,
+    raw, horizon_ns, first_number, state, blobs, table, keys, numbers, histograms, exponentials, ragged, misses,
+    new_blobs, rejected, resources,
 ):  # fmt: skip
-    """Read a whole request. Returns 0, or a negative code of _decode_wire: an error, or GROW.
+    """Read a whole request. Returns how many points were refused, or a negative code of _decode_wire.
 
-    horizon_ns: a point later than this is refused. blobs, table, keys: what is known, see _decode_table. The others are
-    outputs, filled as far as the counters in state say; those must be 0 at the start. Resources and scopes that are not
-    in blobs yet are noted in new_blobs; when there are any, nothing else that was put out is of use.
+    horizon_ns: a point later than this is refused. first_number: where the number points begin in their arrays.
+    blobs, table, keys: what is known, see _decode_table. The others are outputs, filled as far as the counters in state
+    say. Resources and scopes that are not in blobs yet are noted in new_blobs; then, and when state[IRREGULAR] counts
+    messages that come in several pieces, the code is UNREADY and nothing else that was put out is of use.
     resources: (n,) the ids of the resources that name a node, in order.
     """
+    for i in range(COUNTERS):
+        state[i] = 0
+    state[NUMBERS] = first_number
     stop = len(raw)
     at = np.int64(0)
     while at < stop:
@@ -120,7 +128,12 @@ def scan(
             if bad < 0:
                 return bad
         at = end
-    return 0
+    if state[NEW_BLOBS] != 0 or state[IRREGULAR] != 0:
+        return UNREADY
+    refused = np.int64(0)
+    for i in range(REASON, COUNTERS):
+        refused += state[i]
+    return refused
 
 
 @kernel

@@ -68,7 +68,10 @@ COUNTERS = REASON + len(REASONS)
 """The first entries of state, which are 0 when a scan begins."""
 
 # Rows of the output arrays.
-N_SERIES, N_TIME, N_START, N_VALUE, N_INTEGER, N_IS_INT, N_ROWS = range(7)
+N_TIME, N_START, N_VALUE, N_INTEGER, N_ROWS = range(5)
+N_SERIES, N_WORDS, N_IS_INT = range(3)
+"""Number points are a tuple of arrays, each column of the type that it goes out in: series (n,) int32, words
+(N_ROWS, n) int64 and is_int (n,) bool."""
 H_SERIES, H_TIME, H_START, H_COUNT, H_TOTAL, H_LOW, H_HIGH, H_COUNT_AT, H_BOUND_AT, H_ROWS = range(10)
 E_SCALE, E_ZERO, E_THRESHOLD, E_POSITIVE_OFFSET, E_POSITIVE_AT, E_NEGATIVE_OFFSET, E_NEGATIVE_AT, E_ROWS = range(7, 15)
 """series, times and doubles (as bits) as in features._points; series is -1 - k for the k-th miss. *_AT is where the

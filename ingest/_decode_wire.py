@@ -36,7 +36,7 @@ def constants(*span: int) -> tuple[np.int64, ...]:
     return tuple(map(np.int64, range(*span)))
 
 
-TRUNCATED, VARINT_TOO_LONG, FIELD_NUMBER, WIRE_TYPE, GROUP, NESTING, UTF8, GROW = constants(-1, -9, -1)
+TRUNCATED, VARINT_TOO_LONG, FIELD_NUMBER, WIRE_TYPE, GROUP, NESTING, UTF8, GROW, UNREADY = constants(-1, -10, -1)
 ERRORS = {
     TRUNCATED: ("truncated", "a field is longer than what contains it"),
     VARINT_TOO_LONG: ("varint", "a number has too many bytes"),
@@ -46,7 +46,8 @@ ERRORS = {
     NESTING: ("nesting", f"messages nest deeper than {DEPTH_MAX}"),
     UTF8: ("utf8", "a string is not UTF-8"),
 }
-"""Reason and text of each code for OtlpError. GROW is not one: an output array was too short."""
+"""Reason and text of each code for OtlpError. Two are none: GROW, an output array was too short; UNREADY, there is
+something in the request that has to be known or put in order before it can be read."""
 
 ERROR_AT = 0
 STACK = 64
@@ -299,6 +300,8 @@ def is_utf8(raw: U8Array, start: int, stop: int) -> bool:
     at = start
     while at + 8 <= stop and load(raw, at) & -0x7F7F7F7F7F7F7F80 == 0:
         at += 8
+    if at > start and stop - at < 8 and load(raw, stop - 8) & -0x7F7F7F7F7F7F7F80 == 0:
+        return True
     while at < stop:
         first = np.int64(raw[at])
         at += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from fleetpulse.features._series import Kind, SeriesTable, Temporality
 from fleetpulse.ingest._decode import Decoded
+from fleetpulse.ingest._otlp import OtlpError
 from support.otlp_samples import NOW_NS, RECORD_MS, SECOND, key_values, make_decoder, one_resource, request
 
 HOST = {"host.name": "a"}
@@ -282,3 +284,28 @@ def test_a_histogram_point_without_anything_but_a_time_counts_nothing() -> None:
     metric.histogram.aggregation_temporality = 1
     metric.histogram.data_points.append(HistogramDataPoint(time_unix_nano=NOW_NS))
     assert decode(metric).points.histograms.count.tolist() == [0]
+
+
+def test_points_that_were_handed_out_stay_as_they_are() -> None:
+    """Number points lie where they were decoded; neither later requests, read or refused, nor a flood touch them."""
+    chance = random.Random(8)
+    decoder = make_decoder(series_per_node=3_000)
+    held = []
+    for k in range(300):
+        count = chance.choice((0, 1, 7, 100, 2_000)) if k % 50 else 9_000
+        metric = Metric(name="m")
+        for i in range(count):
+            value = {"as_int": k} if (i + k) % 2 else {"as_double": float(k)}
+            labels = key_values({"i": i, "k": k % 3})
+            metric.gauge.data_points.add(time_unix_nano=NOW_NS - k, start_time_unix_nano=k, attributes=labels, **value)
+        raw = request(one_resource({"host.name": f"n{k % 2}"}, metric))
+        numbers = decoder.decode(raw, RECORD_MS).points.numbers
+        held.append((k, numbers, [getattr(numbers, name).tolist() for name in numbers.__slots__]))
+        with pytest.raises(OtlpError):
+            decoder.decode(raw + b"\x0a\x7f", RECORD_MS)
+    for k, numbers, before in held:
+        assert [getattr(numbers, name).tolist() for name in numbers.__slots__] == before
+        assert set(numbers.value.tolist()) <= {float(k)}
+        assert (numbers.integer[numbers.is_int] == k).all()
+        assert set(numbers.time_ns.tolist()) <= {NOW_NS - k}
+        assert set(numbers.start_ns.tolist()) <= {k}
