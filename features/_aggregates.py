@@ -133,8 +133,9 @@ def quantile(value: F64Array, q: float) -> float:
 
 
 @njit(cache=True)
-def aggregate(code: int, time_ns: I64Array, value: F64Array, weight_s: F64Array, argument: float) -> float:
-    """One aggregate; argument is the bound of SHARE_ABOVE or the q of QUANTILE."""
+def aggregate(code: int, time_ns: I64Array, value: F64Array, weight_s: F64Array, skip: int, argument: float) -> float:
+    """One aggregate of all but the first `skip`; argument is the bound of SHARE_ABOVE or the q of QUANTILE."""
+    value, weight_s = value[skip:], weight_s[skip:]
     if code == MEAN:
         return mean(value, weight_s)
     if code == MIN:
@@ -144,7 +145,7 @@ def aggregate(code: int, time_ns: I64Array, value: F64Array, weight_s: F64Array,
     if code == STD:
         return deviation(value)
     if code == SLOPE:
-        return slope(time_ns, value)
+        return slope(time_ns[skip:], value)
     if code == SHARE_ABOVE:
         return share_above(value, weight_s, argument)
     return quantile(value, argument)

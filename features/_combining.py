@@ -68,19 +68,18 @@ def quotient(of: float, per: float, complement: bool, at_zero: float) -> float:
 
 
 @njit(cache=True)
-def scrapes(
-    members: I64Array, time: I64Array, lo: I64Array, hi: I64Array, tolerance: int, out: I64Array, spare: I64Array
-) -> int:
+def scrapes(start, stop, entries, facts, time, tolerance, out, spare):  # type: ignore[no-untyped-def]
     """The times at which a set was scraped: those of its first series, and others' that have none within tolerance.
 
-    Returns their number; they are in out, ascending. The baselines' places are left out. out and spare need room for
-    all readings of the set.
+    The set is entries[start:stop]; facts say where its members' readings are in `time`. Returns the number of times;
+    they are in out, ascending. The baselines' places are left out. out and spare need room for all readings of the set.
     """
     n = 0
-    for m in members:
-        i, j, k = 0, lo[m] + 1, 0
+    for e in range(start, stop):
+        fact = facts[entries[e].member]
+        i, j, k = 0, fact.lo + 1, 0
         grew = False
-        while j < hi[m]:
+        while j < fact.hi:
             while i < n and out[i] <= time[j]:
                 spare[k] = out[i]
                 k += 1

@@ -11,10 +11,17 @@ import numpy as np
 from numba import njit
 
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
-from fleetpulse.features._samples import first_after
+from fleetpulse.features._timelines import first_after
+
+SHORT_NS = 60_000_000_000
+LONG_NS = 300_000_000_000
+"""The two windows. Everything else about time follows from LONG_NS: lateness, what is kept, what is covered."""
 
 LEVEL, CUMULATIVE, DELTA = 0, 1, 2
 """How a series is read: as it stands, as a running total, as increments."""
+
+ALONE, INTEGERS, FLOATS = 0, 1, 2
+"""How a counter's reading goes on from the one before it."""
 
 DIP = 0.01
 """A running total that falls by less than this share of itself has not been reset: /proc/stat's iowait and idle do it.
@@ -75,12 +82,14 @@ def window_of(
 @njit(cache=True)
 def read_series(  # type: ignore[no-untyped-def]
     times, starts, integers, floats, is_int, lo, hi, mode, scale, t0, oldest,
-    at, out_time, out_begin, out_value, out_increase,
+    at, out_time, out_begin, out_value, out_step, out_float, out_integer, out_run,
 ):  # fmt: skip
     """Readings of one series' window (t0, times[hi - 1]], written from position `at` on.
 
     out_time: when. out_begin: where the interval of the reading begins; out_begin == out_time for a sample that only
-    starts one. out_value: level, or increase per second (NaN where there is no interval). out_increase: 0 for levels.
+    starts one. out_value: level, or increase per second (NaN where there is no interval). out_step: by how much the
+    series grew, unscaled; 0 for levels. out_float, out_integer: the sample. out_run: for a counter whether it goes on
+    from the reading before, as integers (INTEGERS) or as floats (FLOATS), or stands for itself (ALONE).
     Place `at` holds the baseline; out_begin is -1 there when there is none. Returns the number of places written.
     Samples that are not finite are passed over. Of two overlapping increments the later one is a repetition.
     """
@@ -88,7 +97,8 @@ def read_series(  # type: ignore[no-untyped-def]
     n = at + 1
     out_time[at] = out_begin[at] = -1
     out_value[at] = np.nan
-    out_increase[at] = 0.0
+    out_step[at] = 0.0
+    out_run[at] = ALONE
     known = base >= 0
     previous_time = 0
     previous = 0.0
@@ -100,6 +110,7 @@ def read_series(  # type: ignore[no-untyped-def]
         previous_integer = integers[base]
         previous = float(previous_integer) if previous_is_int else floats[base]
         out_time[at] = out_begin[at] = previous_time
+        out_float[at], out_integer[at] = previous, previous_integer
         if mode == LEVEL:
             out_value[at] = previous * scale
     for i in range(first, hi):
@@ -109,7 +120,7 @@ def read_series(  # type: ignore[no-untyped-def]
         t = times[i]
         start = starts[i]
         begin = previous_time if known else t
-        step = 0.0
+        step, run = 0.0, ALONE
         if mode == CUMULATIVE:
             if not known:
                 if t0 < start < t:
@@ -120,6 +131,11 @@ def read_series(  # type: ignore[no-untyped-def]
                 step = max(value, 0.0)
             else:
                 step = increase(previous, previous_integer, value, integers[i], previous_is_int and is_int[i])
+                if previous_is_int == is_int[i]:
+                    if is_int[i]:
+                        run = INTEGERS if integers[i] >= previous_integer else ALONE
+                    else:
+                        run = FLOATS if value >= previous else ALONE
         elif mode == DELTA:
             if known and 0 < start < previous_time:
                 continue
@@ -128,16 +144,23 @@ def read_series(  # type: ignore[no-untyped-def]
                 begin = start
         out_time[n] = t
         out_begin[n] = begin
+        out_step[n] = step
+        out_run[n] = run
+        out_float[n], out_integer[n] = value, integers[i]
         if mode == LEVEL:
             out_value[n] = value * scale
-            out_increase[n] = 0.0
         else:
-            out_increase[n] = step * scale
-            out_value[n] = out_increase[n] / ((t - begin) / 1e9) if t > begin else np.nan
+            out_value[n] = rate(step, scale, t - begin)
         n += 1
         known = True
         previous_time, previous, previous_integer, previous_is_int = t, value, integers[i], is_int[i]
     return n - at
+
+
+@njit(cache=True)
+def rate(step: float, scale: float, elapsed: int) -> float:
+    """Scaled increase per second; NaN where no time passed."""
+    return step * scale / (elapsed / 1e9) if elapsed > 0 else np.nan
 
 
 @njit(cache=True)
@@ -169,16 +192,18 @@ def covered(time: I64Array, begin: I64Array, lo: int, hi: int, mode: int, interv
 
 
 @njit(cache=True)
-def totals(
-    time: I64Array, begin: I64Array, step: F64Array, lo: int, hi: int, mode: int, t0: int
-) -> tuple[float, int, int]:
-    """(increase, nanoseconds it took, when those began) of one counter's readings after t0.
+def totals(  # type: ignore[no-untyped-def]
+    time, begin, step, sample, integer, run, lo, hi, mode, t0
+):  # fmt: skip
+    """(increase, nanoseconds it took, when those began) of one counter's readings after t0; the increase unscaled.
 
-    The beginning is that of the first interval, which may lie before t0; -1 without readings.
+    Readings that go on from each other add the difference of the last and the sample before the first. The beginning
+    is that of the first interval, which may lie before t0; -1 without readings.
     """
     total = 0.0
     elapsed = 0
     origin = -1
+    since = -1  # The reading that the present run began with.
     for i in range(lo + 1, hi):
         if time[i] <= t0:
             continue
@@ -187,6 +212,22 @@ def totals(
             continue
         if origin < 0:
             origin = begin[i]
-        total += step[i]
         elapsed += time[i] - begin[i]
+        if run[i] == ALONE:
+            if since >= 0:
+                total += grown(sample, integer, run[i - 1], since, i - 1)
+            since = -1
+            total += step[i]
+        elif since < 0:
+            since = i - 1
+    if since >= 0:
+        total += grown(sample, integer, run[hi - 1], since, hi - 1)
     return total, elapsed, origin
+
+
+@njit(cache=True)
+def grown(sample: F64Array, integer: I64Array, run: int, first: int, last: int) -> float:
+    """From one sample of an unbroken run to a later one."""
+    if run == INTEGERS:
+        return float(integer[last] - integer[first])
+    return float(sample[last] - sample[first])

@@ -127,18 +127,18 @@ class Shard:
 
     def drain(self) -> list[NodeVector]:
         """Vectors of every node that has samples its last vector did not have."""
-        out = Outputs()
         if self._rebuilding:
             if self.next_offset < self.publish_from:
                 return []
             self._end_rebuild()
-        for node in sorted(self._dirty):
-            self._publish(node, out)
-        return out.vectors
+        nodes = sorted(self._dirty)
+        self._dirty.clear()
+        self._published_ns.update((node, self._state.t_end_ns(node)) for node in nodes)
+        return self._state.vectors(nodes)
 
     def vectors(self) -> list[NodeVector]:
         """The vector of every node as it stands."""
-        return [self._state.vector(node) for node in self._live_nodes() if self._state.t_end_ns(node) > 0]
+        return self._state.vectors([node for node in self._live_nodes() if self._state.t_end_ns(node) > 0])
 
     def seal_all(self) -> list[SealedChunk]:
         """Chunks of everything still open, as they stand."""

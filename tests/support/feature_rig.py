@@ -155,10 +155,12 @@ def _default_catalog() -> Catalog:
 class Rig:
     """A state, its table, and a node named "n" unless another is asked for."""
 
-    def __init__(self, catalog: Catalog | None = None, look_back_s: int = LOOK_BACK_S) -> None:
+    def __init__(
+        self, catalog: Catalog | None = None, look_back_s: int = LOOK_BACK_S, *, shortcuts: bool = True
+    ) -> None:
         self.catalog = _default_catalog() if catalog is None else catalog
         self.table = SeriesTable()
-        self.state = FleetState(self.catalog, self.table, look_back_ns=look_back_s * NS)
+        self.state = FleetState(self.catalog, self.table, look_back_ns=look_back_s * NS, shortcuts=shortcuts)
         self.offset = 0
 
     def series(
