@@ -10,8 +10,10 @@ import numpy as np
 from fleetpulse.ingest._decode_points import (
     EXEMPLAR_DEPTH,
     ZERO,
+    close_runs,
     is_below_zero,
     is_finite,
+    join_run,
     known_start,
     refuse,
     series_of,
@@ -19,8 +21,6 @@ from fleetpulse.ingest._decode_points import (
 )
 from fleetpulse.ingest._decode_table import (
     BOUNDS,
-    C_ATTRIBUTES_START,
-    C_ATTRIBUTES_STOP,
     C_H1,
     C_H2,
     COUNTS,
@@ -55,25 +55,20 @@ from fleetpulse.ingest._decode_table import (
     R_BUCKET_SUM,
     R_COUNT_RANGE,
     R_SCALE_RANGE,
-    S1,
-    S2,
-    UNKNOWN,
 )
 from fleetpulse.ingest._decode_wire import (
-    FIXED64,
     GROW,
-    LENGTH,
+    M_BUCKETS,
     M_EXEMPLAR,
     M_EXPONENTIAL_POINT,
     M_HISTOGRAM_POINT,
-    VARINT,
+    TRUNCATED,
     WIRE_TYPE,
     bits_to_float,
     check,
-    check_packed,
     fail,
-    hash_range,
     inlined,
+    is_wrong_wire,
     kernel,
     load,
     read_field,
@@ -99,13 +94,10 @@ def zigzag(value: int) -> int:
 
 
 @inlined
-def take_fixed64(raw, at, body, end, wire, ragged, row, n, state):
+def take_fixed64(raw, at, body, end, ragged, row, n, state):
     """Append one or a packed run of 8-byte numbers at ragged[row, n:]. Returns the new n or a code."""
-    if wire == LENGTH:
-        if (end - body) % 8 != 0:
-            return fail(state, check_packed(raw, body, end, FIXED64), at)
-    elif wire != FIXED64:
-        return fail(state, WIRE_TYPE, at)
+    if (end - body) % 8 != 0:
+        return fail(state, TRUNCATED, at)
     if n + (end - body) // 8 > ragged.shape[1]:
         return GROW
     while body < end:
@@ -130,54 +122,39 @@ def histogram_point(raw, start, stop, horizon_ns, state, table, keys, heads, rag
         tag, body, end = read_field(raw, at, stop)
         if end < 0:
             return fail(state, end, at)
-        number, wire = tag >> 3, tag & 7
+        number = tag >> 3
+        if is_wrong_wire(M_HISTOGRAM_POINT, number, tag & 7):
+            return fail(state, WIRE_TYPE, at)
         if number == 6:
-            counts_end = take_fixed64(raw, at, body, end, wire, ragged, G_COUNTS, counts_end, state)
+            counts_end = take_fixed64(raw, at, body, end, ragged, G_COUNTS, counts_end, state)
             if counts_end < 0:
                 return counts_end
         elif number == 7:
-            bounds_end = take_fixed64(raw, at, body, end, wire, ragged, G_BOUNDS, bounds_end, state)
+            bounds_end = take_fixed64(raw, at, body, end, ragged, G_BOUNDS, bounds_end, state)
             if bounds_end < 0:
                 return bounds_end
         elif number == 9:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
-            if at != run_stop:
-                if run_start >= 0:
-                    h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-                run_start = at
-                runs += 1
-            run_stop = end
+            run_start, run_stop, runs, h1, h2 = join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state)
         elif number == 8:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
             checked = check(raw, body, end, M_EXEMPLAR, EXEMPLAR_DEPTH, state)
             if checked < 0:
                 return checked
         elif number == 10:
-            if wire != VARINT:
-                return fail(state, WIRE_TYPE, at)
             flags = read_varint(raw, body, end)[0]
-        elif 2 <= number <= 5 or number == 11 or number == 12:
-            if wire != FIXED64:
-                return fail(state, WIRE_TYPE, at)
-            word = load(raw, body)
-            if number == 2:
-                start_ns = word
-            elif number == 3:
-                time = word
-            elif number == 4:
-                count = word
-            elif number == 5:
-                total = word
-            elif number == 11:
-                low = word
-            else:
-                high = word
+        elif number == 2:
+            start_ns = load(raw, body)
+        elif number == 3:
+            time = load(raw, body)
+        elif number == 4:
+            count = load(raw, body)
+        elif number == 5:
+            total = load(raw, body)
+        elif number == 11:
+            low = load(raw, body)
+        elif number == 12:
+            high = load(raw, body)
         at = end
-    if run_start >= 0:
-        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-    state[C_ATTRIBUTES_START], state[C_ATTRIBUTES_STOP] = run_start, run_stop if runs < 2 else UNKNOWN
+    h1, h2 = close_runs(raw, run_start, run_stop, runs, h1, h2, state)
     reason = wrong_time(flags, time, horizon_ns)
     if reason == 0:
         reason = wrong_buckets(count, ragged, first_count, counts_end, first_bound, bounds_end)
@@ -238,14 +215,12 @@ def read_buckets(raw, start, stop, ragged, row, n, state):
         tag, body, end = read_field(raw, at, stop)
         if end < 0:
             return 0, fail(state, end, at)
-        number, wire = tag >> 3, tag & 7
+        number = tag >> 3
+        if is_wrong_wire(M_BUCKETS, number, tag & 7):
+            return 0, fail(state, WIRE_TYPE, at)
         if number == 1:
-            if wire != VARINT:
-                return 0, fail(state, WIRE_TYPE, at)
             offset = zigzag(read_varint(raw, body, end)[0])
         elif number == 2:
-            if wire != LENGTH and wire != VARINT:
-                return 0, fail(state, WIRE_TYPE, at)
             while body < end:
                 count, body = read_varint(raw, body, end)
                 if body < 0:
@@ -275,67 +250,51 @@ def exponential_point(raw, start, stop, horizon_ns, state, table, keys, heads, r
         tag, body, end = read_field(raw, at, stop)
         if end < 0:
             return fail(state, end, at)
-        number, wire = tag >> 3, tag & 7
-        if number == 1 or number == 8 or number == 9 or number == 11:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
-            if number == 1:
-                if at != run_stop:
-                    if run_start >= 0:
-                        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-                    run_start = at
-                    runs += 1
-                run_stop = end
-            elif number == 8:
-                if has_positive:
-                    state[IRREGULAR] += 1
-                has_positive = True
-                positive_offset, positive_end = read_buckets(raw, body, end, ragged, G_POSITIVE, first_positive, state)
-                if positive_end < 0:
-                    return positive_end
-            elif number == 9:
-                if has_negative:
-                    state[IRREGULAR] += 1
-                has_negative = True
-                negative_offset, negative_end = read_buckets(raw, body, end, ragged, G_NEGATIVE, first_negative, state)
-                if negative_end < 0:
-                    return negative_end
-            else:
-                checked = check(raw, body, end, M_EXEMPLAR, EXEMPLAR_DEPTH, state)
-                if checked < 0:
-                    return checked
-        elif number == 6 or number == 10:
-            if wire != VARINT:
-                return fail(state, WIRE_TYPE, at)
-            value = read_varint(raw, body, end)[0]
-            if number == 6:
-                scale = zigzag(value)
-            else:
-                flags = value
-        elif 2 <= number <= 7 or 12 <= number <= 14:
-            if wire != FIXED64:
-                return fail(state, WIRE_TYPE, at)
-            word = load(raw, body)
-            if number == 2:
-                start_ns = word
-            elif number == 3:
-                time = word
-            elif number == 4:
-                count = word
-            elif number == 5:
-                total = word
-            elif number == 7:
-                zero_count = word
-            elif number == 12:
-                low = word
-            elif number == 13:
-                high = word
-            else:
-                threshold = word
+        number = tag >> 3
+        if is_wrong_wire(M_EXPONENTIAL_POINT, number, tag & 7):
+            return fail(state, WIRE_TYPE, at)
+        if number == 1:
+            run_start, run_stop, runs, h1, h2 = join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state)
+        elif number == 8:
+            if has_positive:
+                state[IRREGULAR] += 1
+            has_positive = True
+            positive_offset, positive_end = read_buckets(raw, body, end, ragged, G_POSITIVE, first_positive, state)
+            if positive_end < 0:
+                return positive_end
+        elif number == 9:
+            if has_negative:
+                state[IRREGULAR] += 1
+            has_negative = True
+            negative_offset, negative_end = read_buckets(raw, body, end, ragged, G_NEGATIVE, first_negative, state)
+            if negative_end < 0:
+                return negative_end
+        elif number == 11:
+            checked = check(raw, body, end, M_EXEMPLAR, EXEMPLAR_DEPTH, state)
+            if checked < 0:
+                return checked
+        elif number == 6:
+            scale = zigzag(read_varint(raw, body, end)[0])
+        elif number == 10:
+            flags = read_varint(raw, body, end)[0]
+        elif number == 2:
+            start_ns = load(raw, body)
+        elif number == 3:
+            time = load(raw, body)
+        elif number == 4:
+            count = load(raw, body)
+        elif number == 5:
+            total = load(raw, body)
+        elif number == 7:
+            zero_count = load(raw, body)
+        elif number == 12:
+            low = load(raw, body)
+        elif number == 13:
+            high = load(raw, body)
+        elif number == 14:
+            threshold = load(raw, body)
         at = end
-    if run_start >= 0:
-        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-    state[C_ATTRIBUTES_START], state[C_ATTRIBUTES_STOP] = run_start, run_stop if runs < 2 else UNKNOWN
+    h1, h2 = close_runs(raw, run_start, run_stop, runs, h1, h2, state)
     reason = wrong_time(flags, time, horizon_ns)
     if reason == 0:
         reason = wrong_ranges(

@@ -67,13 +67,11 @@ from fleetpulse.ingest._decode_table import (
     find_series,
 )
 from fleetpulse.ingest._decode_wire import (
-    FIXED64,
     GROW,
-    LENGTH,
     M_EXEMPLAR,
     M_NUMBER_POINT,
+    M_QUANTILE,
     M_SUMMARY_POINT,
-    VARINT,
     WIRE_TYPE,
     I64Array,
     U8Array,
@@ -84,6 +82,7 @@ from fleetpulse.ingest._decode_wire import (
     float_to_bits,
     hash_range,
     inlined,
+    is_wrong_wire,
     kernel,
     load,
     mix,
@@ -172,6 +171,29 @@ def series_of(raw, start, stop, message, part, quantile, h1, h2, state, table, k
 
 
 @inlined
+def join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state):
+    """Add the field raw[at:end], an attribute, to those read before. Returns run_start, run_stop, runs, h1, h2.
+
+    Attributes lie side by side as a rule: each run of them, raw[run_start:run_stop], is hashed in one go.
+    """
+    if at != run_stop:
+        if run_start >= 0:
+            h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
+        run_start = at
+        runs += 1
+    return run_start, end, runs, h1, h2
+
+
+@inlined
+def close_runs(raw, run_start, run_stop, runs, h1, h2, state):
+    """h1, h2 after the last run. Notes where the point's attributes are."""
+    state[C_ATTRIBUTES_START], state[C_ATTRIBUTES_STOP] = run_start, run_stop if runs < 2 else UNKNOWN
+    if run_start >= 0:
+        return hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
+    return h1, h2
+
+
+@inlined
 def add_number(state, numbers, series, time, start, bits, integer, is_int):
     """Append a row. Returns its number or GROW."""
     n = state[NUMBERS]
@@ -215,12 +237,8 @@ def number_point(raw, start, stop, horizon_ns, state, table, keys, numbers, miss
             if tag == ATTRIBUTE_TAG and raw[at + 1] < 0x80:
                 end = at + 2 + np.int64(raw[at + 1])
                 if end <= stop:
-                    if at != run_stop:
-                        if run_start >= 0:
-                            h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-                        run_start = at
-                        runs += 1
-                    run_stop = at = end
+                    run_start, run_stop, runs, h1, h2 = join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state)
+                    at = end
                     continue
             elif tag == START_TAG:
                 start_ns = load(raw, at + 1)
@@ -234,41 +252,26 @@ def number_point(raw, start, stop, horizon_ns, state, table, keys, numbers, miss
         tag, body, end = read_field(raw, at, stop)
         if end < 0:
             return fail(state, end, at)
-        number, wire = tag >> 3, tag & 7
+        number = tag >> 3
+        if is_wrong_wire(M_NUMBER_POINT, number, tag & 7):
+            return fail(state, WIRE_TYPE, at)
         if number == 7:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
-            # Attributes lie side by side as a rule; each run of them is hashed in one go.
-            if at != run_stop:
-                if run_start >= 0:
-                    h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-                run_start = at
-                runs += 1
-            run_stop = end
-        elif number == 3 or number == 2 or number == 4 or number == 6:
-            if wire != FIXED64:
-                return fail(state, WIRE_TYPE, at)
-            if number == 3:
-                time = load(raw, body)
-            elif number == 2:
-                start_ns = load(raw, body)
-            else:
-                word = load(raw, body)
-                has_value, is_int = True, np.int64(number == 6)
+            run_start, run_stop, runs, h1, h2 = join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state)
+        elif number == 2:
+            start_ns = load(raw, body)
+        elif number == 3:
+            time = load(raw, body)
+        elif number == 4 or number == 6:
+            word = load(raw, body)
+            has_value, is_int = True, np.int64(number == 6)
         elif number == 8:
-            if wire != VARINT:
-                return fail(state, WIRE_TYPE, at)
             flags = read_varint(raw, body, end)[0]
         elif number == 5:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
             checked = check(raw, body, end, M_EXEMPLAR, EXEMPLAR_DEPTH, state)
             if checked < 0:
                 return checked
         at = end
-    if run_start >= 0:
-        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-    state[C_ATTRIBUTES_START], state[C_ATTRIBUTES_STOP] = run_start, run_stop if runs < 2 else UNKNOWN
+    h1, h2 = close_runs(raw, run_start, run_stop, runs, h1, h2, state)
     reason = wrong_time(flags, time, horizon_ns)
     if not has_value and reason != R_NO_RECORDED_VALUE:
         reason = R_NO_VALUE
@@ -299,37 +302,23 @@ def summary_point(raw, start, stop, horizon_ns, state, table, keys, numbers, mis
         tag, body, end = read_field(raw, at, stop)
         if end < 0:
             return fail(state, end, at)
-        number, wire = tag >> 3, tag & 7
-        if number == 7 or number == 6:
-            if wire != LENGTH:
-                return fail(state, WIRE_TYPE, at)
-            if number == 7:
-                if at != run_stop:
-                    if run_start >= 0:
-                        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-                    run_start = at
-                    runs += 1
-                run_stop = end
-        elif 2 <= number <= 5:
-            if wire != FIXED64:
-                return fail(state, WIRE_TYPE, at)
-            word = load(raw, body)
-            if number == 2:
-                start_ns = word
-            elif number == 3:
-                time = word
-            elif number == 4:
-                count = word
-            else:
-                total = word
+        number = tag >> 3
+        if is_wrong_wire(M_SUMMARY_POINT, number, tag & 7):
+            return fail(state, WIRE_TYPE, at)
+        if number == 7:
+            run_start, run_stop, runs, h1, h2 = join_run(raw, at, end, run_start, run_stop, runs, h1, h2, state)
+        elif number == 2:
+            start_ns = load(raw, body)
+        elif number == 3:
+            time = load(raw, body)
+        elif number == 4:
+            count = load(raw, body)
+        elif number == 5:
+            total = load(raw, body)
         elif number == 8:
-            if wire != VARINT:
-                return fail(state, WIRE_TYPE, at)
             flags = read_varint(raw, body, end)[0]
         at = end
-    if run_start >= 0:
-        h1, h2 = hash_range(raw, run_start, run_stop, h1, h2, state[S1], state[S2])
-    state[C_ATTRIBUTES_START], state[C_ATTRIBUTES_STOP] = run_start, run_stop if runs < 2 else UNKNOWN
+    h1, h2 = close_runs(raw, run_start, run_stop, runs, h1, h2, state)
     reason = wrong_time(flags, time, horizon_ns)
     if reason == 0 and count < 0:
         reason = R_COUNT_RANGE
@@ -386,12 +375,11 @@ def read_quantile(raw: U8Array, start: int, stop: int, state: I64Array) -> tuple
         if end < 0:
             return 0, 0, fail(state, end, at)
         number = tag >> 3
-        if number == 1 or number == 2:
-            if tag & 7 != FIXED64:
-                return 0, 0, fail(state, WIRE_TYPE, at)
-            if number == 1:
-                quantile = load(raw, body)
-            else:
-                value = load(raw, body)
+        if is_wrong_wire(M_QUANTILE, number, tag & 7):
+            return 0, 0, fail(state, WIRE_TYPE, at)
+        if number == 1:
+            quantile = load(raw, body)
+        elif number == 2:
+            value = load(raw, body)
         at = end
     return quantile, value, at

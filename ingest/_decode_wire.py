@@ -294,6 +294,15 @@ def read_field(raw: U8Array, at: int, stop: int) -> tuple[int, int, int]:
     return tag, body, end
 
 
+@inlined
+def is_wrong_wire(message: int, number: int, wire: int) -> bool:
+    """Whether this field of this message must not have this wire type. Unknown fields may have any."""
+    if number >= _FIELDS_MAX:
+        return False
+    code = np.int64(SHAPES[message, number])
+    return code >= 0 and wire != code & 7 and (wire != LENGTH or code & _PACKED == 0)
+
+
 @kernel
 def is_utf8(raw: U8Array, start: int, stop: int) -> bool:
     """As protobuf demands of a string. Source: RFC 3629, section 4."""
