@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleetpulse.compression._chunk import Chunk, Column, Sizes, chunk_sizes, decode_chunk, encode_chunk
+    from fleetpulse.compression._chunk import Chunk, Column, Sizes, chunk_sizes, column_bits, decode_chunk, encode_chunk
     from fleetpulse.compression._errors import ChunkError
     from fleetpulse.compression._gorilla import (
         GorillaAppender,
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
         gorilla_encode,
         gorilla_encode_many,
     )
+    from fleetpulse.compression._labels import SeriesLabels
 
 __all__ = [
     "Chunk",
     "ChunkError",
     "Column",
     "GorillaAppender",
+    "SeriesLabels",
     "Sizes",
     "chunk_sizes",
+    "column_bits",
     "decode_chunk",
     "encode_chunk",
     "gorilla_decode",
@@ -39,8 +42,10 @@ _HOME = {
     "ChunkError": "_errors",
     "Column": "_chunk",
     "GorillaAppender": "_gorilla",
+    "SeriesLabels": "_labels",
     "Sizes": "_chunk",
     "chunk_sizes": "_chunk",
+    "column_bits": "_chunk",
     "decode_chunk": "_chunk",
     "encode_chunk": "_chunk",
     "gorilla_decode": "_gorilla",

@@ -27,8 +27,8 @@ ONE = np.uint64(1)
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-SPARE_WORDS = 4
-"""Words of zeros behind a stream that is read: what `look` may overrun."""
+SPARE_WORDS = 8
+"""Words of zeros behind a stream that is read, for what overruns it between two comparisons with its end."""
 
 
 def words_of(raw: bytes | memoryview) -> U64Array:
@@ -119,8 +119,8 @@ def put(words: U64Array, at: int, value: np.uint64, width: int) -> int:
 def look(words: U64Array, at: int) -> np.uint64:
     """The 64 bits that follow, for loops that have compared their position with the end of the stream.
 
-    They may have gone on from there by 128 bits: words_of leaves room for that. Part of the caller's code, because a
-    call with an array costs more than the reading.
+    They may have gone on from there by 384 bits: words_of leaves room for that. It becomes a part of the caller's
+    code, because a call that takes an array costs more than the reading does.
     """
     word = np.uint64(at) >> np.uint64(6)
     skip = np.uint64(at) & np.uint64(63)

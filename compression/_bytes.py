@@ -25,12 +25,16 @@ def put_text(out: bytearray, text: str) -> None:
 
 
 class Reader:
-    """Reads raw from byte `at` up to byte `end`; ChunkError for anything that does not fit there."""
+    """Reads raw from byte `at` up to byte `end`; ChunkError for anything that does not fit there.
 
-    def __init__(self, raw: bytes, at: int, end: int) -> None:
+    offset: where raw begins in its chunk, in bits, for errors.
+    """
+
+    def __init__(self, raw: bytes, at: int, end: int, offset: int = 0) -> None:
         self._raw = raw
         self.at = at
         self.end = end
+        self._offset = offset
 
     def uvarint(self) -> int:
         value = 0
@@ -66,4 +70,4 @@ class Reader:
         return number
 
     def error(self, message: str) -> ChunkError:
-        return ChunkError(message, 8 * self.at)
+        return ChunkError(message, self._offset + 8 * self.at)

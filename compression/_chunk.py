@@ -14,7 +14,8 @@ from fleetpulse.compression import _times, _values
 from fleetpulse.compression._bits import bytes_of, get, words_of
 from fleetpulse.compression._bytes import Reader, put_text, put_uvarint
 from fleetpulse.compression._errors import ChunkError
-from fleetpulse.compression._identities import Labels, decode_identities, encode_identities
+from fleetpulse.compression._identities import decode_identities, encode_identities
+from fleetpulse.compression._labels import Labels, SeriesLabels
 from fleetpulse.compression._numbers import get_count, put_count
 
 MAGIC = b"FPC"
@@ -25,8 +26,8 @@ SAMPLES_MAX = 1 << 24
 Values = NDArray[np.float64] | NDArray[np.int64]
 
 _CHECKSUM_BYTES = 4
-_RESOURCE = "resource."
-"""Labels that begin so are alike for many series, and settle their order first."""
+_INTEGERS = np.dtype(np.int64)
+_FLOATS = np.dtype(np.float64)
 _TIME_FAULTS = {
     _times.RAN_OUT: "the chunk ends inside a time column",
     _times.BAD_RUN: "a time column has a code that does not exist",
@@ -75,18 +76,13 @@ class Sizes(NamedTuple):
     values: int
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A column ready to be stored."""
+class _Entry(NamedTuple):
+    """A column ready to be stored. Entries compare in the order of columns."""
 
-    resource: Labels
-    own: Labels
-    times: bytes
-    is_int: bool
+    order: str
+    stored: Labels
     values: bytes
-
-    def order(self) -> tuple[Labels, Labels, bytes]:
-        return self.resource, self.own, self.values
+    labels: SeriesLabels
 
 
 def encode_chunk(cluster: str, node: str, span_start_ns: int, span_ns: int, columns: Sequence[Column]) -> bytes:
@@ -98,8 +94,8 @@ def encode_chunk(cluster: str, node: str, span_start_ns: int, span_ns: int, colu
     """
     if not (-(1 << 63) <= span_start_ns < 1 << 63 and 0 <= span_ns < 1 << 63):
         raise ChunkError(f"a span of {span_ns} ns from {span_start_ns} does not fit 64 bits")
-    groups = _groups([_entry(column) for column in columns])
-    entries = [entry for _, floats, ints in groups for entry in (*floats, *ints)]
+    groups = _groups(columns)
+    entries = [entry for group in groups for entry in (*group.floats, *group.integers)]
     samples = sum(len(entry.values) // 8 for entry in entries)
     if samples > SAMPLES_MAX:
         raise ChunkError(f"{samples} samples; a chunk holds up to {SAMPLES_MAX}")
@@ -110,7 +106,7 @@ def encode_chunk(cluster: str, node: str, span_start_ns: int, span_ns: int, colu
     put_text(out, node)
     put_uvarint(out, (span_start_ns << 1) ^ (span_start_ns >> 63))
     put_uvarint(out, span_ns)
-    identities = encode_identities([entry.resource + entry.own for entry in entries])
+    identities = encode_identities([entry.labels for entry in entries])
     put_uvarint(out, len(identities))
     out += identities
     out += _encode_samples(span_start_ns, groups, entries)
@@ -132,78 +128,88 @@ def chunk_sizes(raw: bytes | memoryview) -> Sizes:
     return _decode(bytes(raw))[1]
 
 
-def _entry(column: Column) -> _Entry:
-    times = np.ascontiguousarray(column.times_ns)
-    values = np.ascontiguousarray(column.values)
-    if times.ndim != 1 or times.shape != values.shape:
-        raise ChunkError(f"{_name(column)}: times {times.shape} and values {values.shape} must be of one length")
-    if times.dtype != np.int64 or values.dtype not in (np.float64, np.int64):
-        raise ChunkError(
-            f"{_name(column)}: times are {times.dtype} and values {values.dtype}, not int64 and float64 or int64"
+def column_bits(raw: bytes | memoryview) -> NDArray[np.int64]:
+    """How many bits each column takes, in stored order; together Sizes.values. ChunkError as decode_chunk."""
+    return _decode(bytes(raw))[2]
+
+
+class _Group(NamedTuple):
+    """Columns with the same times."""
+
+    times: NDArray[np.int64]
+    floats: list[_Entry]
+    integers: list[_Entry]
+
+
+def _groups(columns: Iterable[Column]) -> list[_Group]:
+    """The columns in stored order: longer times first, as bases precede their parts."""
+    by_times: dict[bytes, _Group] = {}
+    for column in columns:
+        times, values = np.asarray(column.times_ns), np.asarray(column.values)
+        is_int = values.dtype == _INTEGERS
+        if times.ndim != 1 or times.shape != values.shape:
+            raise ChunkError(f"{_name(column)}: times {times.shape} and values {values.shape} must be of one length")
+        if times.dtype != _INTEGERS or not (is_int or values.dtype == _FLOATS):
+            raise ChunkError(
+                f"{_name(column)}: times are {times.dtype} and values {values.dtype}, not int64 and float64 or int64"
+            )
+        raw = times.tobytes()
+        group = by_times.get(raw)
+        if group is None:
+            if not np.all(times[1:] > times[:-1]):
+                raise ChunkError(f"{_name(column)}: the times do not strictly increase")
+            group = by_times[raw] = _Group(np.frombuffer(raw, np.int64), [], [])
+        labels = column.labels if isinstance(column.labels, SeriesLabels) else SeriesLabels(column.labels)
+        (group.integers if is_int else group.floats).append(
+            _Entry(labels.order, labels.stored, values.tobytes(), labels)
         )
-    if not np.all(times[1:] > times[:-1]):
-        raise ChunkError(f"{_name(column)}: the times do not strictly increase")
-    labels = sorted(column.labels.items())
-    resource = tuple([label for label in labels if label[0].startswith(_RESOURCE)])
-    own = tuple([label for label in labels if not label[0].startswith(_RESOURCE)])
-    return _Entry(resource, own, times.tobytes(), values.dtype == np.int64, values.tobytes())
+    groups = sorted(by_times.values(), key=lambda group: (-len(group.times), group.times.tolist()))
+    for group in groups:
+        group.floats.sort()
+        group.integers.sort()
+    return groups
 
 
 def _name(column: Column) -> str:
     return f"column {column.labels.get('__name__', dict(column.labels))}"
 
 
-_Group = tuple[NDArray[np.int64], list[_Entry], list[_Entry]]
-
-
-def _groups(entries: Iterable[_Entry]) -> list[_Group]:
-    """(times, float columns, integer columns) in stored order: longer times first, as bases precede their parts."""
-    by_times: dict[bytes, tuple[list[_Entry], list[_Entry]]] = {}
-    for entry in entries:
-        by_times.setdefault(entry.times, ([], []))[entry.is_int].append(entry)
-    groups = [(np.frombuffer(times, np.int64), *pair) for times, pair in by_times.items()]
-    groups.sort(key=lambda group: (-len(group[0]), group[0].tolist()))
-    for _, floats, ints in groups:
-        floats.sort(key=_Entry.order)
-        ints.sort(key=_Entry.order)
-    return groups
-
-
 def _encode_samples(span_start_ns: int, groups: list[_Group], entries: list[_Entry]) -> bytes:
     """The bit stream of the chunk: time columns with the numbers of their columns, then the columns."""
-    columns = [group[0] for group in groups]
-    flat = np.frombuffer(b"".join(entry.values for entry in entries), np.uint64)
-    longest_bits = sum(64 * len(times) + 320 for times in columns) + 64 * len(flat)
+    times_of = [group.times for group in groups]
+    flat = np.frombuffer(b"".join([entry.values for entry in entries]), np.uint64)
+    longest_bits = sum(64 * len(times) + 320 for times in times_of) + 64 * len(flat)
     longest_bits += (_values.COLUMN_BITS_MAX) * len(entries) + 256
     words = np.zeros(longest_bits // 64 + 2, np.uint64)
     at = put_count(words, 0, len(groups))
     no_mask = np.empty(0, np.bool_)
-    for (times, floats, ints), base in zip(groups, _times.bases_of(columns), strict=True):
-        mask = _times.mask_of(columns[base], times) if base >= 0 else no_mask
-        at = _times.put_times(words, at, times, span_start_ns, mask, base)
-        at = put_count(words, at, len(floats))
-        at = put_count(words, at, len(ints))
-    lengths = [len(entry.values) // 8 for entry in entries]
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    is_int = np.array([entry.is_int for entry in entries], np.bool_)
-    group = np.repeat(np.arange(len(groups)), [len(floats) + len(ints) for _, floats, ints in groups])
-    at = _values.put_columns(words, at, flat, starts, is_int, _references(entries), group)
+    for group, base in zip(groups, _times.bases_of(times_of), strict=True):
+        mask = _times.mask_of(times_of[base], group.times) if base >= 0 else no_mask
+        at = _times.put_times(words, at, group.times, span_start_ns, mask, base)
+        at = put_count(words, at, len(group.floats))
+        at = put_count(words, at, len(group.integers))
+    counts = [count for group in groups for count in (len(group.floats), len(group.integers))]
+    columns = np.array(counts, np.int64).reshape(-1, 2)
+    starts = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum(np.repeat([len(times) for times in times_of], columns.sum(axis=1)), out=starts[1:])
+    is_int = np.repeat(np.tile([False, True], len(groups)), columns.ravel())
+    group_of = np.repeat(np.arange(len(groups)), columns.sum(axis=1))
+    at = _values.put_columns(words, at, flat, starts, is_int, _references(entries, is_int), group_of)
     return bytes_of(words, at)
 
 
-def _references(entries: list[_Entry]) -> NDArray[np.int64]:
+def _references(entries: list[_Entry], is_int: NDArray[np.bool_]) -> NDArray[np.int64]:
     """How many columns back the last one with the same type and values stands; 0 for none."""
     seen: dict[tuple[bool, bytes], int] = {}
     back = np.zeros(len(entries), np.int64)
-    for number, entry in enumerate(entries):
-        key = (entry.is_int, entry.values)
+    for number, key in enumerate(zip(is_int.tolist(), [entry.values for entry in entries], strict=True)):
         if key in seen:
             back[number] = number - seen[key]
         seen[key] = number
     return back
 
 
-def _decode(raw: bytes) -> tuple[Chunk, Sizes]:
+def _decode(raw: bytes) -> tuple[Chunk, Sizes, NDArray[np.int64]]:
     end = len(raw) - _CHECKSUM_BYTES
     if end < len(MAGIC) + 1 or raw[: len(MAGIC)] != MAGIC:
         raise ChunkError("no group chunk: it does not begin with FPC", 0)
@@ -218,8 +224,7 @@ def _decode(raw: bytes) -> tuple[Chunk, Sizes]:
     span_ns = reader.uvarint()
     length = reader.count(1)
     identities_at = reader.at
-    reader.take(length)
-    labels = decode_identities(Reader(raw, identities_at, reader.at))
+    labels = decode_identities(reader.take(length), 8 * identities_at)
     samples = _Samples(raw[reader.at : end], 8 * reader.at, span_start_ns)
     columns = samples.columns(labels)
     sizes = Sizes(
@@ -228,7 +233,8 @@ def _decode(raw: bytes) -> tuple[Chunk, Sizes]:
         times=samples.time_bits,
         values=samples.value_bits,
     )
-    return Chunk(cluster, node, span_start_ns, span_ns, columns), sizes
+    column_bits = np.diff(samples.column_ends, prepend=samples.time_bits)
+    return Chunk(cluster, node, span_start_ns, span_ns, columns), sizes, column_bits
 
 
 class _Samples:
@@ -241,30 +247,37 @@ class _Samples:
         self._origin = origin
         self._at = 0
         self.time_bits = self.value_bits = self.filled = 0
+        self.column_ends = np.empty(0, np.int64)
 
-    def columns(self, labels: list[dict[str, str]]) -> list[Column]:
+    def columns(self, labels: Sequence[SeriesLabels]) -> list[Column]:
         groups = self._groups(len(labels))
         self.time_bits = self._at
-        lengths = [len(times) for times, floats, ints in groups for _ in range(floats + ints)]
-        if len(lengths) != len(labels):
-            raise self._error(f"{len(labels)} series and {len(lengths)} columns", self._at)
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        is_int = np.array([bool(k >= floats) for _, floats, ints in groups for k in range(floats + ints)], np.bool_)
+        counts = np.array([(floats, integers) for _, floats, integers in groups], np.int64).reshape(-1, 2)
+        of_group = counts.sum(axis=1)
+        if of_group.sum() != len(labels):
+            raise self._error(f"{len(labels)} series and {of_group.sum()} columns", self._at)
+        starts = np.zeros(len(labels) + 1, np.int64)
+        np.cumsum(np.repeat([len(times) for times, _, _ in groups], of_group), out=starts[1:])
+        is_int = np.repeat(np.tile([False, True], len(groups)), counts.ravel())
         bits = np.empty(starts[-1], np.uint64)
-        at, fault = _values.get_columns(self._words, self._at, self._end, bits, starts, is_int)
+        self.column_ends = np.empty(len(labels), np.int64)
+        at, fault = _values.get_columns(self._words, self._at, self._end, bits, starts, is_int, self.column_ends)
         if fault:
             raise self._error(_VALUE_FAULTS[fault], at)
         self.value_bits = at - self._at
         self.filled = self._end - at
         if self.filled >= 8 or get(self._words, at, self.filled):
             raise self._error("bits follow the last column", at)
+        as_floats, as_integers = bits.view(np.float64), bits.view(np.int64)
         columns = []
-        all_times = (times for times, floats, ints in groups for _ in range(floats + ints))
-        floats, integers = bits.view(np.float64), bits.view(np.int64)
-        for number, times in enumerate(all_times):
-            part = slice(starts[number], starts[number + 1])
-            values: Values = integers[part] if is_int[number] else floats[part]
-            columns.append(Column(labels[number], times, values))
+        number = start = 0
+        for times, floats, integers in groups:
+            n = len(times)
+            for values, count in ((as_floats, floats), (as_integers, integers)):
+                for one in labels[number : number + count]:
+                    columns.append(Column(one, times, values[start : start + n]))
+                    start += n
+                number += count
         return columns
 
     def _groups(self, column_count: int) -> list[tuple[NDArray[np.int64], int, int]]:

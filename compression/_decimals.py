@@ -155,8 +155,9 @@ def get_corrections(words: U64Array, at: int, end: int, n: int) -> tuple[int, in
 @njit(cache=True)
 def from_decimal(words: U64Array, at: int, exponent: int, count: int, mantissas: I64Array, bits: U64Array) -> None:
     """Fill bits from mantissas and the corrections that begin at this position and have been skipped over once."""
+    power = POWERS[exponent]
     for i in range(len(bits)):
-        bits[i] = decimal_bits(mantissas[i], exponent)
+        bits[i] = bits_of_float(np.float64(mantissas[i]) / power)
     place = -1
     for _ in range(count):
         at, gap = get_count(words, at)

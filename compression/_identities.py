@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 from numba import njit
@@ -17,15 +19,18 @@ from numpy.typing import NDArray
 from fleetpulse.compression._bits import I64Array, U64Array, bytes_of, get, put, signed, words_of
 from fleetpulse.compression._bytes import Reader
 from fleetpulse.compression._errors import ChunkError
+from fleetpulse.compression._labels import SeriesLabels
 from fleetpulse.compression._numbers import bit_length, count_bits, get_count, put_count
 from fleetpulse.compression._texts import decode_texts, encode_texts
-
-Labels = tuple[tuple[str, str], ...]
-"""(name, value) pairs; a name occurs once. The order of names is kept."""
 
 SERIES_MAX = 1 << 18
 LABELS_MAX = 1 << 22
 """The labels of all series of a chunk together."""
+WEIGHT_KEPT = 1 << 17
+"""So many labels are remembered from chunk to chunk: some ten nodes of 500 series, in some 20 MB."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _Written = tuple[I64Array, int]
 """A column of a table written as a sequence: ids by first appearance, and how many different ones."""
@@ -37,8 +42,59 @@ class _Table:
     rows: list[tuple[str, ...]] = field(default_factory=list)
 
 
-def encode_identities(series: Sequence[Labels]) -> bytes:
+def encode_identities(series: Sequence[SeriesLabels]) -> bytes:
     """The block of these series. ChunkError when they exceed what a reader accepts (the _MAX of this folder)."""
+    key = tuple(series)
+    block = _written.get(key)
+    if block is None:
+        block = _encode(key)
+        _written.keep(key, block, _weight(key, block))
+    return block
+
+
+def decode_identities(block: bytes, offset: int) -> tuple[SeriesLabels, ...]:
+    """The labels of all series, in stored order. offset: where the block begins in its chunk, in bits, for errors."""
+    series = _read.get(block)
+    if series is None:
+        series = _decode(block, offset)
+        _read.keep(block, series, _weight(series, block))
+    return series
+
+
+def _weight(series: Sequence[SeriesLabels], block: bytes) -> int:
+    return sum(map(len, series)) + len(series) + len(block) // 16
+
+
+class _Recent(Generic[K, V]):
+    """Results of the last calls: a node's next chunk mostly has the series of the one before.
+
+    The oldest go when together they weigh more than WEIGHT_KEPT.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[K, tuple[V, int]] = {}
+        self._weight = 0
+        self._lock = Lock()
+
+    def get(self, key: K) -> V | None:
+        found = self._results.get(key)
+        return None if found is None else found[0]
+
+    def keep(self, key: K, result: V, weight: int) -> None:
+        with self._lock:
+            if weight > WEIGHT_KEPT or key in self._results:
+                return
+            self._results[key] = result, weight
+            self._weight += weight
+            while self._weight > WEIGHT_KEPT:
+                self._weight -= self._results.pop(next(iter(self._results)))[1]
+
+
+_written: _Recent[tuple[SeriesLabels, ...], bytes] = _Recent()
+_read: _Recent[bytes, tuple[SeriesLabels, ...]] = _Recent()
+
+
+def _encode(series: Sequence[SeriesLabels]) -> bytes:
     if len(series) > SERIES_MAX:
         raise ChunkError(f"{len(series)} series; a chunk holds up to {SERIES_MAX}")
     if sum(map(len, series)) > LABELS_MAX:
@@ -47,11 +103,11 @@ def encode_identities(series: Sequence[Labels]) -> bytes:
     tables: list[_Table] = []
     table_of = []
     for labels in series:
-        names = tuple([name for name, _ in labels])
+        names = tuple([name for name, _ in labels.stored])
         number = numbers.setdefault(names, len(tables))
         if number == len(tables):
             tables.append(_Table(names))
-        tables[number].rows.append(tuple([value for _, value in labels]))
+        tables[number].rows.append(tuple([value for _, value in labels.stored]))
         table_of.append(number)
     out = bytearray()
     texts = {text for table in tables for texts in (table.names, *table.rows) for text in texts}
@@ -60,10 +116,10 @@ def encode_identities(series: Sequence[Labels]) -> bytes:
     return bytes(out)
 
 
-def decode_identities(reader: Reader) -> list[dict[str, str]]:
-    """The labels of all series, in stored order."""
+def _decode(block: bytes, offset: int) -> tuple[SeriesLabels, ...]:
+    reader = Reader(block, 0, len(block), offset)
     texts = decode_texts(reader)
-    at = 8 * reader.at
+    at = offset + 8 * reader.at
     return _TableReader(texts, reader.take(reader.end - reader.at), at).series()
 
 
@@ -146,7 +202,7 @@ class _TableReader:
         self._offset = offset
         self._at = 0
 
-    def series(self) -> list[dict[str, str]]:
+    def series(self) -> tuple[SeriesLabels, ...]:
         table_of, table_count = self._sequence(self._count(SERIES_MAX))
         left = LABELS_MAX
         rows = np.bincount(table_of, minlength=table_count)
@@ -157,7 +213,9 @@ class _TableReader:
         if self._end - self._at >= 8 or get(self._words, self._at, self._end - self._at):
             raise self._error("bits follow the last table")
         pending = [iter(table.rows) for table in tables]
-        return [dict(zip(tables[t].names, next(pending[t]), strict=True)) for t in table_of.tolist()]
+        return tuple(
+            [SeriesLabels(dict(zip(tables[t].names, next(pending[t]), strict=True))) for t in table_of.tolist()]
+        )
 
     def _table(self, rows: int, labels_left: int) -> _Table:
         names = tuple(self._texts(self._count(labels_left // rows)))

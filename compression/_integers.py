@@ -16,6 +16,7 @@ from fleetpulse.compression._bits import (
     I64Array,
     U64Array,
     get,
+    look,
     put,
     signed,
     unzigzag,
@@ -25,9 +26,9 @@ from fleetpulse.compression._numbers import (
     CODE_PARAMETER_MAX,
     RICE_ONES_MAX,
     bit_length,
-    get_elias,
     get_number,
-    get_rice,
+    next_elias,
+    next_rice,
     number_bits,
     put_elias,
     put_number,
@@ -229,6 +230,32 @@ def best_rice(rest: I64Array, total: float, n: int, apart: bool, enough: int) ->
 
 
 @njit(cache=True)
+def rough_bits(steps: I64Array) -> tuple[int, int, int]:
+    """About what the rests of orders 0, 1 and 2 take, to tell which orders are worth a closer look: the bits that are
+    in them and one and a half for each to say how many, or what they take packed."""
+    n = len(steps)
+    codes = n + n // 2
+    total, before = 0, steps[0]
+    zero, one, two = 0, 0, 0
+    low0, high0, low1, high1, low2, high2 = 0, 0, before, before, 0, 0
+    for step in steps:
+        total += step
+        zero += bit_length(zigzag(total))
+        low0, high0 = min(low0, total), max(high0, total)
+        one += bit_length(zigzag(step))
+        low1, high1 = min(low1, step), max(high1, step)
+        change = step - before
+        two += bit_length(zigzag(change))
+        low2, high2 = min(low2, change), max(high2, change)
+        before = step
+    return (
+        min(zero + codes, n * bit_length(np.uint64(high0 - low0))),
+        min(one + codes, n * bit_length(np.uint64(high1 - low1))),
+        min(two + codes, n * bit_length(np.uint64(high2 - low2))),
+    )
+
+
+@njit(cache=True)
 def plan_run(run: I64Array, steps: I64Array, rest: I64Array) -> Plan:
     """The shortest form of the run. steps and rest are scratch, at least as long as run."""
     n = len(run)
@@ -237,7 +264,11 @@ def plan_run(run: I64Array, steps: I64Array, rest: I64Array) -> Plan:
     factor = steps_of(run, steps)
     head = number_bits(zigzag(run[0])) + 2 + 1 + CODE_BITS + (number_bits(np.uint64(factor)) if factor != 1 else 0)
     best_order, best_code, best_parameter, best = -1, 0, 0, 0
+    rough = rough_bits(steps[: n - 1])
+    enough = min(rough) + n // 4
     for order in (1, 0, 2):
+        if rough[order] > enough:
+            continue
         left = rest[: rest_of(steps[: n - 1], order, rest)]
         code, parameter, bits = choose_code(left)
         bits += head
@@ -316,7 +347,8 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
     if n == 0:
         return at, True
     at, raw = get_number(words, at)
-    run[0] = unzigzag(raw)
+    first = unzigzag(raw)
+    run[0] = first
     if n == 1:
         return at, at <= end
     start = at
@@ -328,28 +360,34 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
         at, raw = get_number(words, at)
         factor = signed(raw)
     step = 0
-    first = 1
     if order == 2:
         at, raw = get_number(words, at)
         step = unzigzag(raw)
-        run[1] = run[0] + step * factor
-        first = 2
     code = signed(get(words, at, CODE_BITS))
     at += CODE_BITS
     if order > 2 or code & 3 > ELIAS or code >> 2 > 2:
         return start, False
     # The run holds the rest until it is summed up.
-    at, good = get_rest(words, at, end, code, run[first:])
+    if order == 2:
+        run[1] = 0
+        at, good = get_rest(words, at, end, code, run[2:])
+    else:
+        at, good = get_rest(words, at, end, code, run[1:])
     if not good:
         return at, False
-    for i in range(first, n):
-        if order == 0:
-            run[i] = run[0] + run[i] * factor
-        elif order == 1:
-            run[i] = run[i - 1] + run[i] * factor
-        else:
+    value = first
+    if order == 0:
+        for i in range(1, n):
+            run[i] = first + run[i] * factor
+    elif order == 1:
+        for i in range(1, n):
+            value += run[i] * factor
+            run[i] = value
+    else:
+        for i in range(1, n):
             step += run[i]
-            run[i] = run[i - 1] + step * factor
+            value += step * factor
+            run[i] = value
     return at, True
 
 
@@ -358,8 +396,7 @@ def get_rest(words: U64Array, at: int, end: int, code: int, rest: I64Array) -> t
     """Fill rest from the stream; False as for get_run."""
     begin = at
     kind = code & 3
-    some_apart = code > 3
-    base, k, gaps_k, gap = 0, 0, 0, 0
+    base, k = 0, 0
     if kind == PACKED:
         at, raw = get_number(words, at)
         base = unzigzag(raw)
@@ -370,36 +407,91 @@ def get_rest(words: U64Array, at: int, end: int, code: int, rest: I64Array) -> t
         at += PARAMETER_BITS
     if k > (64 if kind == PACKED else CODE_PARAMETER_MAX):
         return begin, False
-    n = len(rest)
     if code & GAPS:
         gaps_k = signed(get(words, at, PARAMETER_BITS))
-        at += PARAMETER_BITS
         if gaps_k > CODE_PARAMETER_MAX:
             return begin, False
-        if n:
-            at, raw = get_elias(words, at, gaps_k)
-            gap = signed(min(raw, np.uint64(n)))
-    for i in range(n):
+        return get_between_gaps(words, at + PARAMETER_BITS, end, kind, base, k, gaps_k, rest)
+    if code & APART:
+        return get_apart(words, at, end, kind, base, k, rest)
+    return get_plain(words, at, end, kind, base, k, rest)
+
+
+@njit(cache=True)
+def get_plain(words: U64Array, at: int, end: int, kind: int, base: int, k: int, rest: I64Array) -> tuple[int, bool]:
+    """Fill rest with values that all are in the code."""
+    n = len(rest)
+    if kind == PACKED:
+        if at + n * k > end:
+            return end + 1, False
+        if k == 0:
+            rest[:] = base
+            return at, True
+        for i in range(n):
+            rest[i] = signed(look(words, at) >> np.uint64(64 - k)) + base
+            at += k
+    elif kind == RICE:
+        for i in range(n):
+            if at > end:
+                return at, False
+            at, z = next_rice(words, at, k)
+            rest[i] = unzigzag(z)
+    else:
+        for i in range(n):
+            if at > end:
+                return at, False
+            at, z = next_elias(words, at, k)
+            rest[i] = unzigzag(z)
+    return at, at <= end
+
+
+@njit(cache=True)
+def get_apart(words: U64Array, at: int, end: int, kind: int, base: int, k: int, rest: I64Array) -> tuple[int, bool]:
+    """Fill rest with values that have a bit before them, 0 for a zero."""
+    for i in range(len(rest)):
         if at > end:
             return at, False
-        if some_apart:
-            if code & GAPS:
-                if gap > 0:
-                    gap -= 1
-                    rest[i] = 0
-                    continue
-            else:
-                at += 1
-                if get(words, at - 1, 1) == ZERO:
-                    rest[i] = 0
-                    continue
-        if kind == PACKED:
-            rest[i] = signed(get(words, at, k)) + base
+        ahead = look(words, at)
+        at += 1
+        if ahead >> np.uint64(63) == ZERO:
+            rest[i] = 0
+        elif kind == PACKED:
+            rest[i] = signed(look(words, at) >> np.uint64(64 - k)) + base if k else base
             at += k
+        elif kind == RICE:
+            at, z = next_rice(words, at, k)
+            rest[i] = unzigzag(z + ONE)
         else:
-            at, z = get_rice(words, at, k) if kind == RICE else get_elias(words, at, k)
-            rest[i] = unzigzag(z + ONE if some_apart else z)
-        if code & GAPS and i + 1 < n:
-            at, raw = get_elias(words, at, gaps_k)
-            gap = signed(min(raw, np.uint64(n)))
+            at, z = next_elias(words, at, k)
+            rest[i] = unzigzag(z + ONE)
+    return at, at <= end
+
+
+@njit(cache=True)
+def get_between_gaps(
+    words: U64Array, at: int, end: int, kind: int, base: int, k: int, gaps_k: int, rest: I64Array
+) -> tuple[int, bool]:
+    """Fill rest with values that have before them the number of zeros that come first."""
+    n = len(rest)
+    i = 0
+    while i < n:
+        if at > end:
+            return at, False
+        at, raw = next_elias(words, at, gaps_k)
+        gap = signed(min(raw, np.uint64(n - i)))
+        for zero in range(i, i + gap):
+            rest[zero] = 0
+        i += gap
+        if i == n:
+            break
+        if kind == PACKED:
+            rest[i] = signed(look(words, at) >> np.uint64(64 - k)) + base if k else base
+            at += k
+        elif kind == RICE:
+            at, z = next_rice(words, at, k)
+            rest[i] = unzigzag(z + ONE)
+        else:
+            at, z = next_elias(words, at, k)
+            rest[i] = unzigzag(z + ONE)
+        i += 1
     return at, at <= end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fleetpulse.compression._bits import ALL_ONES, ONE, U64Array, get, leading_zeros, peek, put, signed
+from fleetpulse.compression._bits import ALL_ONES, ONE, ZERO, U64Array, get, leading_zeros, look, peek, put, signed
 
 RICE_ONES_MAX = 32
 """A Rice quotient of this or more is written as that many ones and the whole value in 64 bits."""
@@ -70,46 +70,66 @@ def count_bits(count: int) -> int:
     return 2 * bit_length(np.uint64(count + 1)) - 1
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def put_rice(words: U64Array, at: int, value: np.uint64, k: int) -> int:
     """The value without its k low bits as so many ones and a zero, then the low bits."""
     over = value >> np.uint64(k)
     if over >= np.uint64(RICE_ONES_MAX):
         at = put(words, at, ALL_ONES >> np.uint64(64 - RICE_ONES_MAX), RICE_ONES_MAX)
-        return put(words, at, value, 64)
-    ones = signed(over)
-    at = put(words, at, (ONE << np.uint64(ones + 1)) - np.uint64(2), ones + 1)
-    return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
+        at = put(words, at, value, 64)
+    else:
+        ones = signed(over)
+        low = value & ((ONE << np.uint64(k)) - ONE)
+        head = (ONE << np.uint64(ones + 1)) - np.uint64(2)
+        if ones + 1 + k <= 64:
+            at = put(words, at, (head << np.uint64(k)) | low, ones + 1 + k)
+        else:
+            at = put(words, put(words, at, head, ones + 1), low, k)
+    return at
 
 
-@njit(cache=True)
-def get_rice(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
-    ones = leading_zeros(~peek(words, at))
+@njit(cache=True, inline="always")
+def next_rice(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
+    """(position behind it, value). Of `look`'s kind: at most 96 bits on."""
+    ahead = look(words, at)
+    ones = leading_zeros(~ahead)
     if ones >= RICE_ONES_MAX:
-        return at + RICE_ONES_MAX + 64, peek(words, at + RICE_ONES_MAX)
-    at += ones + 1
-    return at + k, (np.uint64(ones) << np.uint64(k)) | get(words, at, k)
+        value = look(words, at + RICE_ONES_MAX)
+        at += RICE_ONES_MAX + 64
+    else:
+        used = ones + 1
+        low = ahead << np.uint64(used) if used + k <= 64 else look(words, at + used)
+        value = (np.uint64(ones) << np.uint64(k)) | ((low >> ONE) >> np.uint64(63 - k))
+        at += used + k
+    return at, value
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def put_elias(words: U64Array, at: int, value: np.uint64, k: int) -> int:
     """The bit length of the value without its k low bits as so many ones and a zero, its bits below the highest, the
     low bits."""
     over = value >> np.uint64(k)
     ones = bit_length(over)
-    at = put(words, at, ALL_ONES >> np.uint64(64 - ones), ones) if ones else at
-    at += 1
+    at = put(words, at, (ALL_ONES >> np.uint64(64 - ones)) if ones else ZERO, ones) + 1
     if ones > 1:
         at = put(words, at, over ^ (ONE << np.uint64(ones - 1)), ones - 1)
     return put(words, at, value & ((ONE << np.uint64(k)) - ONE), k)
 
 
-@njit(cache=True)
-def get_elias(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
-    ones = leading_zeros(~peek(words, at))
+@njit(cache=True, inline="always")
+def next_elias(words: U64Array, at: int, k: int) -> tuple[int, np.uint64]:
+    """(position behind it, value). Of `look`'s kind: at most 190 bits on."""
+    ahead = look(words, at)
+    ones = leading_zeros(~ahead)
+    more = max(ones - 1, 0)
+    top = (ONE << np.uint64(more)) if ones else ZERO
     at += ones + 1
-    over = np.uint64(ones)
-    if ones > 1:
-        over = get(words, at, ones - 1) | (ONE << np.uint64(ones - 1))
-        at += ones - 1
-    return at + k, (over << np.uint64(k)) | get(words, at, k)
+    if ones + 1 + more + k <= 64:
+        ahead <<= np.uint64(ones + 1)
+        over = top | ((ahead >> ONE) >> np.uint64(63 - more))
+        ahead <<= np.uint64(more)
+    else:
+        over = top | ((look(words, at) >> ONE) >> np.uint64(63 - more))
+        ahead = look(words, at + more)
+    at += more + k
+    return at, (over << np.uint64(k)) | ((ahead >> ONE) >> np.uint64(63 - k))

@@ -56,6 +56,11 @@ MODE_BITS = 3
 
 RECENT = 8
 """A run is compared with so many runs before it, of columns with the same times."""
+COMPARED = 48
+"""So many of their first values are compared; the one that looks best is tried in full."""
+
+AGAINST_BITS_MIN = 40
+"""A run that takes no more is not compared: the reference, a first value and a code are about as long."""
 
 COLUMN_BITS_MAX = 64
 """More than a column takes beside 64 bits a sample: raw is always among the choices."""
@@ -127,12 +132,25 @@ def get_single(words: U64Array, at: int, is_int: bool) -> tuple[int, np.uint64, 
 
 
 @njit(cache=True)
-def steps_bits(run: I64Array, other: I64Array, sign: int) -> int:
-    """A rough measure of how much the steps of run - sign * other hold."""
+def own_steps_bits(run: I64Array) -> int:
+    """A rough measure of how much the run's first steps hold."""
     total = 0
-    for i in range(1, len(run)):
-        total += bit_length(zigzag((run[i] - run[i - 1]) - sign * (other[i] - other[i - 1])))
+    for i in range(1, min(len(run), COMPARED)):
+        total += bit_length(zigzag(run[i] - run[i - 1]))
     return total
+
+
+@njit(cache=True)
+def steps_bits(run: I64Array, other: I64Array, enough: int) -> tuple[int, int]:
+    """The same measure of run - other and of run + other; where it is not below `enough`, it may be anything such."""
+    less, more = 0, 0
+    for i in range(1, min(len(run), COMPARED)):
+        step, theirs = run[i] - run[i - 1], other[i] - other[i - 1]
+        less += bit_length(zigzag(step - theirs))
+        more += bit_length(zigzag(step + theirs))
+        if less >= enough and more >= enough:
+            break
+    return less, more
 
 
 @njit(cache=True)
@@ -146,15 +164,17 @@ def choose_run(
     n = len(run)
     plan = plan_run(run, scratch[0], scratch[1])
     best: Choice = (1 + plan[4], 0, 1, plan)
-    least = steps_bits(run, run, 0)
+    if best[0] <= AGAINST_BITS_MIN:
+        return best
+    least = own_steps_bits(run)
     against, sign = -1, 1
     for other in recent:
         if other >= 0:
-            theirs = runs[starts[other] : starts[other + 1]]
-            for candidate in (1, -1):
-                taken = steps_bits(run, theirs, candidate)
-                if taken < least:
-                    least, against, sign = taken, other, candidate
+            less, more = steps_bits(run, runs[starts[other] : starts[other + 1]], least)
+            if less < least:
+                least, against, sign = less, other, 1
+            if more < least:
+                least, against, sign = more, other, -1
     if against >= 0:
         remaining = scratch[2][:n]
         remaining[:] = run - sign * runs[starts[against] : starts[against + 1]]
@@ -199,7 +219,9 @@ def get_choice(
     if not good:
         return at, BAD_RUN if at <= end else RAN_OUT
     if against >= 0:
-        run += sign * runs[starts[against] : starts[against + 1]]
+        theirs = runs[starts[against] : starts[against + 1]]
+        for i in range(len(run)):
+            run[i] += sign * theirs[i]
     has_run[c] = True
     return at, DONE
 
@@ -221,10 +243,11 @@ def choose_decimal(
     low, high = exponents_to_try(column)
     if low == NOT_DECIMAL:
         return 0, NOT_DECIMAL, choice
-    _, taken = to_decimal(column, low, mantissas, odd)
+    odd_count, taken = to_decimal(column, low, mantissas, odd)
     choice = choose_run(mantissas, runs, starts, c, recent, scratch)
     best, exponent = EXPONENT_BITS + taken + choice[0], low
-    if high != low:
+    # More digits can only help when there are corrections to avoid.
+    if high != low and odd_count:
         _, taken = to_decimal(column, high, mantissas, odd)
         other = choose_run(mantissas, runs, starts, c, recent, scratch)
         if EXPONENT_BITS + taken + other[0] < best:
@@ -276,7 +299,8 @@ def put_columns(
             taken, exponent, choice = choose_decimal(column, runs, starts, c, recent, scratch, odd)
             if exponent != NOT_DECIMAL and taken < best:
                 mode, best = DECIMAL, taken
-            if xor_column_bits(column) < best:
+            # XOR takes a bit a value and the first one in any case.
+            if 63 + n < best and xor_column_bits(column) < best:
                 mode = XOR
         at = put(words, at, np.uint64(mode), MODE_BITS)
         if mode == CONSTANT:
@@ -338,9 +362,12 @@ def get_xor_column(words: U64Array, at: int, end: int, column: U64Array) -> tupl
 
 @njit(cache=True)
 def get_columns(
-    words: U64Array, at: int, end: int, bits: U64Array, starts: I64Array, is_int: BoolArray
+    words: U64Array, at: int, end: int, bits: U64Array, starts: I64Array, is_int: BoolArray, ends: I64Array
 ) -> tuple[int, int]:
-    """Fill bits with the values of all columns. Returns (position, fault); the position says where it went wrong."""
+    """Fill bits with the values of all columns, and ends with the position behind each.
+
+    Returns (position, fault); the position says where it went wrong.
+    """
     runs = np.empty(len(bits), np.int64)
     has_run = np.zeros(len(is_int), np.bool_)
     fault = DONE
@@ -348,6 +375,7 @@ def get_columns(
         column = bits[starts[c] : starts[c + 1]]
         run = runs[starts[c] : starts[c + 1]]
         n = len(column)
+        ends[c] = at
         if n == 0:
             continue
         begin = at
@@ -388,4 +416,5 @@ def get_columns(
             return at, fault
         if at > end:
             return at, RAN_OUT
+        ends[c] = at
     return at, DONE

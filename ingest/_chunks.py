@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleetpulse.compression import Column, encode_chunk
+from fleetpulse.compression import Column, SeriesLabels, encode_chunk
 from fleetpulse.features._points import BoolArray, ExponentialPoints, F64Array, HistogramPoints, I64Array, Points
 from fleetpulse.features._series import Series, SeriesTable
 
@@ -69,6 +69,7 @@ class OpenChunks:
         self._window_ns = window_ns
         self._spans: dict[int, dict[int, _Span]] = defaultdict(dict)
         self._columns: dict[int, dict[tuple[str, str], int]] = {}
+        self._known_labels: dict[int, SeriesLabels] = {}
         self.samples = 0
 
     def add(self, points: Points, t_end_ns: Callable[[int], int]) -> None:
@@ -133,7 +134,8 @@ class OpenChunks:
 
     def forget(self, series: int) -> None:
         """The series index will be used for another series. Only called once its samples are sealed."""
-        self._columns.pop(series, None)
+        for place in (0, *self._columns.pop(series, {}).values()):
+            self._known_labels.pop(series * COLUMNS + place, None)
 
     def _encode(self, node: int, span: int, part: int, t_end_ns: int, samples: _Block) -> list[SealedChunk]:
         name = self._table.nodes[node]
@@ -163,7 +165,10 @@ class OpenChunks:
             )
         return columns
 
-    def _labels(self, column: int) -> dict[str, str] | None:
+    def _labels(self, column: int) -> SeriesLabels | None:
+        known = self._known_labels.get(column)
+        if known is not None:
+            return known
         entry = self._table.series[column // COLUMNS]
         if entry is None:
             return None
@@ -176,7 +181,8 @@ class OpenChunks:
             if label:
                 key, _, value = label.partition("=")
                 labels[key] = value
-        return labels
+        made = self._known_labels[column] = SeriesLabels(labels)
+        return made
 
     def _nodes_of(self, series: I64Array) -> I64Array:
         distinct, inverse = np.unique(series, return_inverse=True)

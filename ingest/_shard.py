@@ -188,11 +188,13 @@ class Shard:
                     self._publish(node, out)
                 self._published_ns.pop(node, None)
                 self._state.forget_node(node)
-                self._decoder.forget(list(self.table.series_by_node.get(node, ())))
-        silent = self._state.forget_silent()
-        for series in silent:
-            self._chunks.forget(series)
-        self._decoder.forget(silent)
+                self._forget(list(self.table.series_by_node.get(node, ())))
+        self._forget(self._state.forget_silent())
+
+    def _forget(self, series: list[int]) -> None:
+        for index in series:
+            self._chunks.forget(index)
+        self._decoder.forget(series)
 
 
 @dataclass

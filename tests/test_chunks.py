@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from fleetpulse.compression import decode_chunk
 from fleetpulse.features import NumberPoints, Points
@@ -11,6 +14,9 @@ from fleetpulse.features._points import ExponentialPoints, HistogramPoints
 from fleetpulse.features._series import Kind, NodeId, SeriesIdentity, SeriesTable, Source, Temporality
 from fleetpulse.ingest import _chunks
 from fleetpulse.ingest._chunks import LATER_PARTS, OpenChunks, SealedChunk
+from fleetpulse.ingest._settings import Settings
+from fleetpulse.ingest._shard import OfflinePipeline
+from support.otlp_samples import RECORD_MS, one_resource, request
 
 NS = 1_000_000_000
 SPAN_NS = 60 * NS
@@ -118,3 +124,45 @@ def test_a_chunk_that_would_be_too_large_is_divided(monkeypatch: pytest.MonkeyPa
     assert all(len(part.raw) <= 2_000 for part in parts)
     found = [(name, *sample) for part in parts for name, samples in contents(part).items() for sample in samples]
     assert sorted(found) == sorted((f"m{s}", t, v) for s, t, v in rows)
+
+
+def test_an_index_that_is_used_again_has_the_labels_of_its_new_series() -> None:
+    table = table_of(1)
+    chunks = OpenChunks(table, span_ns=SPAN_NS, window_ns=WINDOW_NS)
+    chunks.add(points([(0, START_NS, 1.0)]), lambda _: 0)
+    (first,) = chunks.seal(0, START_NS, whole=True)
+    assert contents(first) == {"m0": [(START_NS, 1.0)]}
+    chunks.forget(0)
+    held = table.series[0]
+    assert held is not None
+    table.series[0] = replace(held, identity=replace(held.identity, metric="other"))
+    chunks.add(points([(0, START_NS, 1.0)]), lambda _: 0)
+    (second,) = chunks.seal(0, START_NS, whole=True)
+    assert contents(second) == {"other": [(START_NS, 1.0)]}
+
+
+def test_all_columns_are_there_for_who_asks(chunks: OpenChunks) -> None:
+    chunks.add(points([(0, START_NS, 1.0), (1, START_NS, 2.0), (1, START_NS + SPAN_NS, 3.0)]), lambda _: 0)
+    found = chunks.columns(0)
+    number = START_NS // SPAN_NS
+    assert {span: [column.values.tolist() for column in columns] for span, columns in found.items()} == {
+        number: [[1.0], [2.0]],
+        number + 1: [[3.0]],
+    }
+    assert chunks.columns(5) == {}
+
+
+def test_a_node_that_is_gone_leaves_no_labels_behind() -> None:
+    pipeline = OfflinePipeline(Settings.model_validate({"chunk_span_s": 60}))
+    minute_ms = 60_000
+    for name, metric, minute in (("gone", "old", 0), ("here", "new", 30), ("later", "newest", 60), ("here", "new", 61)):
+        gauge = Metric(name=metric)
+        gauge.gauge.data_points.add(time_unix_nano=(RECORD_MS + minute * minute_ms) * 1_000_000, as_double=minute)
+        pipeline.feed(request(one_resource({"host.name": name}, gauge)), RECORD_MS + minute * minute_ms)
+    pipeline.finish()
+    found = {}
+    for chunk in pipeline.seal_all():
+        found |= {
+            column.labels["resource.host.name"]: column.labels["__name__"] for column in decode_chunk(chunk.raw).columns
+        }
+    assert found == {"later": "newest", "here": "new"}

@@ -15,8 +15,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fleetpulse.compression as package
-from fleetpulse.compression import Chunk, ChunkError, Column, chunk_sizes, decode_chunk, encode_chunk
+from fleetpulse.compression import (
+    Chunk,
+    ChunkError,
+    Column,
+    SeriesLabels,
+    chunk_sizes,
+    column_bits,
+    decode_chunk,
+    encode_chunk,
+)
 from fleetpulse.compression import _chunk as chunk_module
+from fleetpulse.compression import _identities as identities_module
 from support.chunk_twin import TwinChunk, read_slowly
 
 SPAN_NS = 600_000_000_000
@@ -103,6 +113,7 @@ def test_every_bit_comes_back_whatever_the_order_of_columns(
     assert contents(decode_chunk(raw).columns) == contents(columns)
     assert twin_contents(read_slowly(raw)) == contents(columns)
     assert sum(chunk_sizes(raw)) == 8 * len(raw)
+    assert sum(column_bits(raw)) == chunk_sizes(raw).values
     chance.shuffle(columns)
     assert encode(columns) == raw
     stored = decode_chunk(raw).columns
@@ -229,6 +240,44 @@ def test_labels_that_follow_from_others_cost_little() -> None:
     many = chunk_sizes(encode([Column(labels(i, True), scrapes(1), floats(1)) for i in range(400)])).identities
     # 20 UUIDs of 16 bytes, their numbers, and two short strings more; nothing per series.
     assert many - few <= 8 * (20 * 16 + 20 + 60)
+
+
+def test_what_is_remembered_of_identities_changes_no_byte_and_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, read = identities_module._Recent[Any, Any](), identities_module._Recent[Any, Any]()
+    monkeypatch.setattr(identities_module, "_written", written)
+    monkeypatch.setattr(identities_module, "_read", read)
+    monkeypatch.setattr(identities_module, "WEIGHT_KEPT", 200)
+    sets = [[column(COUNTER + k, a=str(k), b=f"{number}") for k in range(20)] for number in range(6)]
+    first = [encode(columns) for columns in sets]
+    assert [encode(columns) for columns in reversed(sets)] == first[::-1]
+    for raw, columns in [*zip(first, sets, strict=True)] * 2:
+        assert contents(decode_chunk(raw).columns) == contents(columns)
+    assert 1 <= len(written._results) <= 3
+    assert 1 <= len(read._results) <= 3
+    one, other = decode_chunk(first[-1]), decode_chunk(first[-1])
+    assert one.columns[0].labels is other.columns[0].labels
+
+
+def test_a_damaged_block_of_identities_is_refused_as_often_as_it_comes() -> None:
+    bad = patched(VARIED, "name", 0, "1111")
+    for _ in range(2):
+        with pytest.raises(ChunkError, match="a string beyond the") as caught:
+            decode_chunk(bad)
+        assert caught.value.bit_offset is not None
+        assert caught.value.bit_offset > 200
+
+
+def test_labels_are_a_mapping_that_compares_with_any_other() -> None:
+    plain = {"b": "2", "resource.a": "1", "a": "3"}
+    labels = SeriesLabels(plain)
+    assert labels == plain
+    assert plain == labels
+    assert labels == SeriesLabels(dict(reversed(plain.items())))
+    assert hash(labels) == hash(SeriesLabels(dict(reversed(plain.items()))))
+    assert labels != plain | {"a": "4"}
+    assert (dict(labels), len(labels), labels.get("a"), "c" in labels) == (plain, 3, "3", False)
+    (stored,) = decode_chunk(encode([Column(plain, scrapes(1), floats(1))])).columns
+    assert stored.labels == plain
 
 
 # What is refused.
