@@ -89,28 +89,28 @@ def extreme(value: F64Array, largest: bool) -> float:
 
 
 @njit(cache=True)
-def sort(value: F64Array, n: int) -> None:
-    """Sort value[:n] in place (heapsort). Numba's own sort takes seconds to compile."""
-    for start in range(n // 2 - 1, -1, -1):
-        _sift(value, start, n)
-    for end in range(n - 1, 0, -1):
-        value[0], value[end] = value[end], value[0]
-        _sift(value, 0, end)
-
-
-@njit(cache=True)
-def _sift(value: F64Array, root: int, end: int) -> None:
-    """Let value[root] sink to its place in the heap value[:end]."""
-    x = value[root]
-    child = 2 * root + 1
-    while child < end:
-        if child + 1 < end and value[child + 1] > value[child]:
-            child += 1
-        if value[child] <= x:
-            break
-        value[root] = value[child]
-        root, child = child, 2 * child + 1
-    value[root] = x
+def select(value: F64Array, n: int, k: int) -> None:
+    """Reorder value[:n] so that value[k] is where sorting would put it, with none before it larger and none after it
+    smaller (Hoare's quickselect)."""
+    lo, hi = 0, n - 1
+    while lo < hi:
+        pivot = value[(lo + hi) // 2]
+        i, j = lo, hi
+        while i <= j:
+            while value[i] < pivot:
+                i += 1
+            while value[j] > pivot:
+                j -= 1
+            if i <= j:
+                value[i], value[j] = value[j], value[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            hi = j
+        elif k >= i:
+            lo = i
+        else:
+            return
 
 
 @njit(cache=True)
@@ -124,12 +124,15 @@ def quantile(value: F64Array, q: float) -> float:
             n += 1
     if n == 0:
         return np.nan
-    sort(known, n)
     rank = q * (n - 1)
     below = int(rank)
+    select(known, n, below)
     if below + 1 >= n:
-        return float(known[n - 1])
-    return float(known[below] + (known[below + 1] - known[below]) * (rank - below))
+        return float(known[below])
+    above = known[below + 1]
+    for i in range(below + 2, n):
+        above = min(above, known[i])
+    return float(known[below] + (above - known[below]) * (rank - below))
 
 
 @njit(cache=True)

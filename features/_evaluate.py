@@ -33,7 +33,7 @@ from fleetpulse.features._facts import (
 )
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
 from fleetpulse.features._readings import LEVEL, LONG_NS, SHORT_NS
-from fleetpulse.features._timelines import NEVER, NONE, first_after, place
+from fleetpulse.features._timelines import NEVER, NONE, first_after, place, row_after
 
 ENOUGH = 0.95
 """Share of its window that a value has to speak for, to be OK rather than PARTIAL."""
@@ -53,12 +53,49 @@ timeline. room: how many places there are; wanted: how many there should be.
 """
 
 
+SET_FACTS = np.dtype(
+    [
+        ("slot", np.int64),
+        ("single", np.bool_),
+        ("latest", np.int64),
+        ("due", np.int64),
+        ("usual", np.int64),
+        ("row", np.int64),
+        ("row_value", np.float64),
+    ],
+    align=True,
+)
+"""A set of a node at its t_end; all but slot only where it has members.
+
+slot: the timeline that all its members are steady on, NONE without one. single: all are in one group. latest, due: time
+of the newest reading of any member, and the usual interval of that one. usual: the shortest usual interval. row,
+row_value: what all its members make together at the row that was asked for last.
+"""
+
+SET_WINDOW = np.dtype(
+    [
+        ("speaks", np.int64),
+        ("since", np.int64),
+        ("until", np.int64),
+    ],
+    align=True,
+)
+"""One of both windows of a set.
+
+speaks: how much of it the member speaks for that speaks for most. since, until: when the first interval of a counter
+begins within the window, and the newest reading of one; 0 without one.
+"""
+
+TOGETHER = np.dtype([("known", np.bool_), ("value", np.float64)], align=True)
+"""LAST, RATE or INCREASE of all members of a set together over one of both windows, if it is known yet."""
+
+
 class Answers(NamedTuple):
     """Rows by node; all but pace and covered have a column by feature.
 
     value: NaN where missing. newest: time of the newest sample it rests on. measure: which of the feature's measures
     it is. pace: the node's usual interval, 0 while unknown. covered: nanoseconds of the long window that the series
-    speaks for that speaks for most. unkept: whether values at scrapes found no room to be kept.
+    speaks for that speaks for most. unkept: the node has no vector yet, because there is no room for what is to be kept.
     """
 
     value: F64Array
@@ -84,22 +121,25 @@ class Answers(NamedTuple):
 
 @njit(cache=True)
 def evaluate(  # type: ignore[no-untyped-def]
-    nodes, t_end_ns, look_back_ns, shard, plans, program, kept, kept_value, shortcuts, out
+    nodes, rows, t_end_ns, look_back_ns, shard, plans, program, kept, kept_value, shortcuts, out
 ):  # fmt: skip
     """All features of some nodes.
 
-    nodes: (n,) indexes. t_end_ns: by node. shard: Shard. plans: PlanArrays. program: Program. kept: (nodes, signals) of
+    nodes: (n,) indexes. rows: for which of those. t_end_ns: by node. shard: Shard. plans: PlanArrays. program: Program. kept: (nodes, signals) of
     KEPT, kept_value: what they point to. shortcuts: False reads every series and every scrape anew, which gives the
     same bits, slower. out: Answers, as Answers.empty makes them.
     """
     series, all_lines, first_line, times = shard.series, shard.lines, shard.first_line, shard.times
     lines, line_over = np.empty(8, LINE_FACTS), np.empty((2, 8), LINE_WINDOW)
     facts, over, wanted = np.empty(256, FACTS), np.empty((2, 256), WINDOW_FACTS), np.empty(256, np.bool_)
-    readings = no_readings(1024, 128)
+    reading, readings = np.empty(256), no_readings(1024, 128)
     time, begin, weight_s = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty((4, 1024))
     said, scrape, spare = np.empty(128), np.empty(1024, np.int64), np.empty(1024, np.int64)
-    set_slot, steady = np.empty(plans.set_at.shape[1] - 1, np.int64), np.empty(len(program.signals), np.bool_)
-    for i in range(len(nodes)):
+    n_sets = plans.set_at.shape[1] - 1
+    sets, set_over = np.empty(n_sets, SET_FACTS), np.empty((2, n_sets), SET_WINDOW)
+    whole = np.empty((2, 3, n_sets), TOGETHER)
+    steady = np.empty(len(program.signals), np.bool_)
+    for i in rows:
         node = nodes[i]
         t_end = t_end_ns[node]
         oldest = t_end - look_back_ns
@@ -112,9 +152,10 @@ def evaluate(  # type: ignore[no-untyped-def]
         if n_rows + n_lines > len(time):
             room = 2 * (n_rows + n_lines)
             time, begin, weight_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty((4, room))
-        room = 2 * len(members)
-        if room > 2 * len(facts):
+        if len(members) > len(facts):
+            room = 2 * len(members)
             facts, over, wanted = np.empty(room, FACTS), np.empty((2, room), WINDOW_FACTS), np.empty(room, np.bool_)
+            reading = np.empty(room)
         if most > len(said):
             said = np.empty(2 * most)
         read_lines(node, t_end, oldest, all_lines, first_line, times, lines, line_over, time, begin)
@@ -126,7 +167,10 @@ def evaluate(  # type: ignore[no-untyped-def]
         else:
             for m in range(len(members)):
                 facts[m].steady = False
-        choose(program.signals, set_at, entries, len(members), facts, lines, set_slot, steady, wanted)
+        choose(program.signals, set_at, entries, len(members), facts, lines, sets, steady, wanted)
+        if not room_is_kept(program.signals, steady, sets, lines, all_lines, kept[node]):
+            out.unkept[i] = True
+            continue
         room = room_for(members, series, all_lines, wanted)
         if room > len(readings.time) or most + 1 > len(readings.series_time):
             readings = no_readings(2 * room, 2 * (most + 1))
@@ -137,42 +181,61 @@ def evaluate(  # type: ignore[no-untyped-def]
                 one, member = series[members[m].series], members[m]
                 at = read_any(one, member.mode, member.scale, m, t_end, oldest, at, shard, readings, facts, over)
         out.pace[i], out.covered[i] = settle(len(members), facts, over)
-        answer(
-            i, node, t_end, shard, set_at, members, entries, program, lines, line_over, facts, over, readings,
-            set_slot, steady, time, begin, weight_s, said, scrape, spare, kept[node], kept_value, out,
-        )  # fmt: skip
+        read_sets(set_at, entries, t_end, facts, over, sets, set_over, whole)
         for slot in range(n_lines):
-            all_lines[lines[slot].index].touched_ns = NEVER
+            line = all_lines[lines[slot].index]
+            keep(
+                slot, lines[slot], line, program.signals, steady, set_at, members, entries, series, times,
+                shard.integers, shard.floats, shard.flags, facts, sets, reading, kept[node], kept_value,
+            )  # fmt: skip
+            line.touched_ns = NEVER
+        answer(
+            t_end, all_lines, set_at, members, entries, program.signals, program.uses, lines, facts, over, readings,
+            sets, set_over, whole, steady, time, begin, weight_s, said, scrape, spare, kept[node], kept_value,
+            out.value[i], out.status[i], out.newest[i], out.measure[i],
+        )  # fmt: skip
 
 
 @njit(cache=True)
-def choose(signals, set_at, entries, members, facts, lines, set_slot, steady, wanted):  # type: ignore[no-untyped-def]
+def choose(signals, set_at, entries, members, facts, lines, sets, steady, wanted):  # type: ignore[no-untyped-def]
     """Which signals are steady at their scrapes, and which members have to be read for those that are not.
 
-    set_slot: by set, the timeline that all its members are steady on, NONE without one. A signal is steady when its
-    sets are so on one timeline, and no two rows of it lie within the tolerance to which scrapes are told apart.
+    A signal is steady when its sets are so on one timeline, and no two rows of it lie within the tolerance to which
+    scrapes are told apart.
     """
     for m in range(members):
         wanted[m] = not facts[m].steady
-    for k in range(len(set_slot)):
-        set_slot[k] = NONE
+    for k in range(len(sets)):
+        found = NONE
         for e in range(set_at[k], set_at[k + 1]):
             fact = facts[entries[e].member]
             slot = fact.slot if fact.steady else NONE
-            if slot == NONE or (e > set_at[k] and slot != set_slot[k]):
-                set_slot[k] = NONE
+            if slot == NONE or (e > set_at[k] and slot != found):
+                found = NONE
                 break
-            set_slot[k] = slot
+            found = slot
+        sets[k].slot = found
     for k in range(len(signals)):
         signal = signals[k]
-        slot = set_slot[signal.of]
-        steady[k] = slot != NONE and (signal.per == NONE or set_slot[signal.per] == slot)
+        slot = sets[signal.of].slot
+        steady[k] = slot != NONE and (signal.per == NONE or sets[signal.per].slot == slot)
         steady[k] = steady[k] and lines[slot].shortest > lines[slot].interval // 2
         if signal.walked and not steady[k]:
             for j in (signal.of, signal.per):
                 if j != NONE:
                     for e in range(set_at[j], set_at[j + 1]):
                         wanted[entries[e].member] = True
+
+
+@njit(cache=True)
+def room_is_kept(signals, steady, sets, lines, all_lines, kept):  # type: ignore[no-untyped-def]
+    """Whether there is room for the values of all steady signals; where there is not, how much is wanted is set."""
+    found = True
+    for k in range(len(signals)):
+        if signals[k].walked and steady[k]:
+            kept[k].wanted = all_lines[lines[sets[signals[k].of].slot].index].capacity
+            found = found and kept[k].room == kept[k].wanted
+    return found
 
 
 @njit(cache=True)
@@ -204,13 +267,83 @@ def room_for(members, series, all_lines, wanted):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True)
-def answer(  # type: ignore[no-untyped-def]
-    i, node, t_end, shard, set_at, members, entries, program, lines, line_over, facts, over, readings,
-    set_slot, steady, time, begin, weight_s, said, scrape, spare, kept, kept_value, out,
+def read_sets(set_at, entries, t_end, facts, over, sets, set_over, whole):  # type: ignore[no-untyped-def]
+    """Fill sets, of SET_FACTS, and set_over, (2, n) of SET_WINDOW, for the sets that have members.
+
+    Nothing is known yet of whole, (2, 3, n) of TOGETHER.
+    """
+    for k in range(len(sets)):
+        start, stop = set_at[k], set_at[k + 1]
+        if start == stop:
+            continue
+        out = sets[k]
+        out.single = entries[start].group == entries[stop - 1].group
+        out.latest, out.due, out.usual, out.row = NO_TIME, 0, 0, NONE
+        for e in range(start, stop):
+            fact = facts[entries[e].member]
+            if fact.latest > out.latest:
+                out.latest, out.due = fact.latest, fact.interval
+            if fact.interval > 0 and (out.usual == 0 or fact.interval < out.usual):
+                out.usual = fact.interval
+        for w in range(2):
+            t0 = t_end - (SHORT_NS if w else LONG_NS)
+            window = set_over[w, k]
+            speaks, since, until = 0, 0, 0
+            for e in range(start, stop):
+                m = entries[e].member
+                speaks = max(speaks, over[w, m].speaks)
+                if over[w, m].elapsed > 0 and facts[m].latest > t0:
+                    until = max(until, facts[m].latest)
+                    first = max(over[w, m].origin, t0)
+                    since = first if since == 0 else min(since, first)
+            window.speaks, window.since, window.until = speaks, since, until
+            for c in range(3):
+                whole[w, c, k].known = False
+
+
+@njit(cache=True)
+def keep(  # type: ignore[no-untyped-def]
+    slot, lined, line, signals, steady, set_at, members, entries, series, times, integers, floats, flags,
+    facts, sets, reading, kept, kept_value,
 ):  # fmt: skip
-    """Fill row i of the answers with the features of one node."""
-    signals, uses = program.signals, program.uses
-    value, status, newest, measure = out.value[i], out.status[i], out.newest[i], out.measure[i]
+    """Work out what the steady signals of one timeline say at the rows for which that is not kept yet.
+
+    What a steady signal says at a row follows from that row and the one before it alone. So a value that was kept
+    holds until a row up to its own is touched. lined: the timeline's LINE_FACTS. reading: room for all members.
+    """
+    newest_ns = lined.newest_ns
+    known_ns = newest_ns
+    for k in range(len(signals)):
+        if not signals[k].walked:
+            continue
+        if not steady[k]:
+            if slot == 0:
+                kept[k].known_ns = 0
+        elif sets[signals[k].of].slot == slot:
+            one = kept[k]
+            one.known_ns = min(one.known_ns, line.touched_ns - 1) if one.line == lined.index else 0
+            one.line = lined.index
+            known_ns = min(known_ns, one.known_ns)
+    for row in range(max(lined.first, row_after(line, times, known_ns)), line.length):
+        where = place(line, row)
+        t = times[line.times_at + where]
+        read_row(row, slot, members, series, line, times, integers, floats, flags, facts, reading)
+        for k in range(len(signals)):
+            if signals[k].walked and steady[k] and sets[signals[k].of].slot == slot and kept[k].known_ns < t:
+                said = steady_at(signals[k], row, set_at, members, entries, sets, reading)
+                kept_value[kept[k].at + where] = said
+    for k in range(len(signals)):
+        if signals[k].walked and steady[k] and sets[signals[k].of].slot == slot:
+            kept[k].known_ns = newest_ns
+
+
+@njit(cache=True)
+def answer(  # type: ignore[no-untyped-def]
+    t_end, all_lines, set_at, members, entries, signals, uses, lines, facts, over, readings,
+    sets, set_over, whole, steady, time, begin, weight_s, said, scrape, spare, kept, kept_value,
+    value, status, newest, measure,
+):  # fmt: skip
+    """The features of one node: value, status, newest and measure are its rows of the answers."""
     rank = np.zeros(len(value), np.int64)
     weighed = np.zeros((len(lines), 2, 2), np.bool_)
     for k in range(len(signals)):
@@ -222,35 +355,28 @@ def answer(  # type: ignore[no-untyped-def]
             continue
         mode = members[entries[of].member].mode
         levels = 1 if mode == LEVEL else 0
-        step, before, slot = 0, NO_TIME, set_slot[signal.of]
+        step, before, slot = sets[signal.of].usual, NO_TIME, sets[signal.of].slot
         walked, at_walked, weight = scrape[:0], said[:0], weight_s[0, :0]
         lo, hi = 0, 0
-        if signal.walked:
-            step = usual(of, of_end, entries, facts)
-            if steady[k]:
-                lo, hi = lines[slot].lo, lines[slot].hi
-                walked, before = time[lo + 1 : hi], begin[lo]
-                at_walked = said[: hi - lo - 1]
-                index = lines[slot].index
-                if walk_steady(
-                    signal, of, of_end, per, per_end, members, entries, facts, shard, shard.lines[index], index,
-                    lines[slot].first, kept[k], kept_value, at_walked,
-                ):  # fmt: skip
-                    out.unkept[i] = True
-            else:
-                kept[k].known_ns = 0
-                n = scrapes(of, of_end, entries, facts, readings.time, step // 2, scrape, spare)
-                walked = scrape[:n]
-                at_walked = walk(signal, of, of_end, per, per_end, walked, step // 2, members, entries, facts, readings)
-                before = beginning(of, of_end, members, entries, facts, readings.time, readings.begin)
-                weight = np.empty(n)
-        latest, due = freshest(of, of_end, entries, facts)
+        if signal.walked and steady[k]:
+            lo, hi = lines[slot].lo, lines[slot].hi
+            walked, before = time[lo + 1 : hi], begin[lo]
+            at_walked = said[: hi - lo - 1]
+            line = all_lines[lines[slot].index]
+            for r in range(hi - lo - 1):
+                at_walked[r] = kept_value[kept[k].at + place(line, lines[slot].first + r)]
+        elif signal.walked:
+            n = scrapes(of, of_end, entries, facts, readings.time, step // 2, scrape, spare)
+            walked = scrape[:n]
+            at_walked = walk(signal, of, of_end, per, per_end, walked, step // 2, members, entries, facts, readings)
+            before = beginning(of, of_end, members, entries, facts, readings.time, readings.begin)
+            weight = np.empty(n)
         for u in range(signal.first_use, signal.end_use):
             use = uses[u]
             w, code, f = use.short, use.code, use.feature
             t0 = t_end - (SHORT_NS if w else LONG_NS)
             if code in (LAST, RATE, INCREASE):
-                x = over_window(signal, of, of_end, per, per_end, code, w, t_end, members, entries, facts, over)
+                x = over_window(signal, code, w, t_end, set_at, members, entries, facts, over, sets, set_over, whole)
             else:
                 if steady[k]:
                     weight = weight_s[2 * levels + w, lo + 1 : hi]
@@ -265,51 +391,21 @@ def answer(  # type: ignore[no-untyped-def]
             x = min(max(x, use.low), use.high)
             if status[f] != MISSING and (use.rank > rank[f] or (use.rank == rank[f] and x <= value[f])):
                 continue
+            latest = sets[signal.of].latest
             if latest <= t0:
                 continue
-            known = longest(of, of_end, entries, over[w])
+            known = set_over[w, signal.of].speaks
             if signal.per != NONE and code != LAST:
                 level_divides = code in (RATE, INCREASE) and members[entries[per].member].mode == LEVEL
                 if not level_divides:
-                    known = min(known, longest(per, per_end, entries, over[w]))
+                    known = min(known, set_over[w, signal.per].speaks)
             value[f], newest[f], rank[f], measure[f] = x, latest, use.rank, use.measure
-            if t_end - latest > hold_of(due):
+            if t_end - latest > hold_of(sets[signal.of].due):
                 status[f] = STALE
             elif code != LAST and known < ENOUGH * (t_end - t0):
                 status[f] = PARTIAL
             else:
                 status[f] = OK
-
-
-@njit(cache=True)
-def longest(start, stop, entries, over):  # type: ignore[no-untyped-def]
-    """How much of the window the member speaks for that speaks for most."""
-    found = 0
-    for e in range(start, stop):
-        found = max(found, over[entries[e].member].speaks)
-    return found
-
-
-@njit(cache=True)
-def usual(start, stop, entries, facts):  # type: ignore[no-untyped-def]
-    """The shortest usual interval among members; 0 when none is known."""
-    found = 0
-    for e in range(start, stop):
-        interval = facts[entries[e].member].interval
-        if interval > 0 and (found == 0 or interval < found):
-            found = interval
-    return found
-
-
-@njit(cache=True)
-def freshest(start, stop, entries, facts):  # type: ignore[no-untyped-def]
-    """(time of the newest reading of any member, usual interval of that member)."""
-    latest, due = NO_TIME, 0
-    for e in range(start, stop):
-        fact = facts[entries[e].member]
-        if fact.latest > latest:
-            latest, due = fact.latest, fact.interval
-    return latest, due
 
 
 @njit(cache=True)
@@ -338,62 +434,43 @@ def run_of(entries, group, start, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def walk_steady(  # type: ignore[no-untyped-def]
-    signal, of, of_end, per, per_end, members, entries, facts, shard, line, index, first, kept, kept_value, said
-):  # fmt: skip
-    """The combined value of a steady signal at each row from `first` on, into `said`; whether there is no room to keep
-    them.
-
-    What a steady signal says at a row follows from that row and the one before it alone. So a value that was kept
-    holds until a row up to its own is touched.
-    """
-    series, times, integers, floats, flags = shard.series, shard.times, shard.integers, shard.floats, shard.flags
-    has_room = kept.room == line.capacity
-    known_ns = min(kept.known_ns, line.touched_ns - 1) if has_room and kept.line == index else NO_TIME
-    newest = line.length - 1
-    reading = np.empty(len(members))
-    for row in range(first, line.length):
-        where = place(line, row)
-        if times[line.times_at + where] <= known_ns:
-            said[row - first] = kept_value[kept.at + where]
-            continue
-        for e in range(of, of_end):
-            m = entries[e].member
-            reading[m] = facts[m].last
-            if row < newest:
-                reading[m] = read_row(row, members, m, series, line, times, integers, floats, flags)
-        for e in range(per, per_end):
-            m = entries[e].member
-            reading[m] = facts[m].last
-            if row < newest:
-                reading[m] = read_row(row, members, m, series, line, times, integers, floats, flags)
-        said[row - first] = steady_at(signal, of, of_end, per, per_end, members, entries, reading)
-        if has_room:
-            kept_value[kept.at + where] = said[row - first]
-    kept.line, kept.wanted = index, line.capacity
-    kept.known_ns = times[line.times_at + place(line, newest)] if has_room else 0
-    return not has_room
-
-
-@njit(cache=True)
-def steady_at(signal, of, of_end, per, per_end, members, entries, reading):  # type: ignore[no-untyped-def]
+def steady_at(signal, row, set_at, members, entries, sets, reading):  # type: ignore[no-untyped-def]
     """The combined value of a steady signal at one row, where its members read as given; NaN where there is none."""
-    divisor = np.nan
-    if signal.per != NONE and not signal.alike:
-        divisor = steady_group(signal.per_combine, signal.per_value, per, per_end, members, entries, reading)
+    of, of_end, per, per_end = set_at[signal.of], set_at[signal.of + 1], 0, 0
+    if signal.per != NONE:
+        per, per_end = set_at[signal.per], set_at[signal.per + 1]
     n, a, b = 0, 0.0, 0.0
     while of < of_end:
-        of, stop = run_of(entries, entries[of].group, of, of_end)
-        x = steady_group(signal.of_combine, signal.of_value, of, stop, members, entries, reading)
+        group, stop = entries[of].group, of_end
+        if sets[signal.of].single:
+            x = steady_set(
+                sets[signal.of], signal.of_combine, signal.of_value, row, of, stop, members, entries, reading
+            )
+        else:
+            of, stop = run_of(entries, group, of, of_end)
+            x = steady_group(signal.of_combine, signal.of_value, of, stop, members, entries, reading)
         if signal.per != NONE:
-            if signal.alike:
-                per, per_stop = run_of(entries, entries[of].group, per, per_end)
+            if not signal.alike or (sets[signal.per].single and entries[per].group == group):
+                divisor = steady_set(
+                    sets[signal.per], signal.per_combine, signal.per_value, row, per, per_end,
+                    members, entries, reading,
+                )  # fmt: skip
+            else:
+                per, per_stop = run_of(entries, group, per, per_end)
                 divisor = steady_group(signal.per_combine, signal.per_value, per, per_stop, members, entries, reading)
             x = quotient(x, divisor, signal.complement, signal.at_zero)
         if not np.isnan(x):
             n, a, b = push(signal.across, n, a, b, 1.0 if signal.across == COUNT else x)
         of = stop
     return finish(signal.across, n, a, b)
+
+
+@njit(cache=True)
+def steady_set(one, combine, wanted, row, start, stop, members, entries, reading):  # type: ignore[no-untyped-def]
+    """What all members of a set make together at one row: several signals ask."""
+    if one.row != row:
+        one.row, one.row_value = row, steady_group(combine, wanted, start, stop, members, entries, reading)
+    return one.row_value
 
 
 @njit(cache=True)
@@ -485,37 +562,44 @@ def together(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def over_window(signal, of, of_end, per, per_end, code, w, t_end, members, entries, facts, over):  # type: ignore[no-untyped-def]
+def over_window(  # type: ignore[no-untyped-def]
+    signal, code, w, t_end, set_at, members, entries, facts, over, sets, set_over, whole
+):  # fmt: skip
     """LAST, RATE or INCREASE of a signal over window w; NaN when missing.
 
     A counter is divided by the same of a counter, and by the last value of a level.
     """
-    t0 = t_end - (SHORT_NS if w else LONG_NS)
-    over_of, over_per = over[w], over[w]
-    span = span_of(code, of, of_end, t0, entries, facts, over_of)
-    per_code, per_t0, per_span = code, t0, 0
-    divisor = np.nan
+    of, of_end, per, per_end = set_at[signal.of], set_at[signal.of + 1], 0, 0
+    per_code, per_w = code, w
     if signal.per != NONE:
+        per, per_end = set_at[signal.per], set_at[signal.per + 1]
         if code == LAST or members[entries[per].member].mode == LEVEL:
-            per_code, per_t0, over_per = LAST, t_end - LONG_NS, over[0]
-        per_span = span_of(per_code, per, per_end, per_t0, entries, facts, over_per)
-        if not signal.alike:
-            divisor = group_over_window(
-                per_code, signal.per_combine, signal.per_value, per, per_end, per_t0, per_span,
-                members, entries, facts, over_per,
-            )  # fmt: skip
+            per_code, per_w = LAST, 0
     n, a, b = 0, 0.0, 0.0
     while of < of_end:
-        of, stop = run_of(entries, entries[of].group, of, of_end)
-        x = group_over_window(
-            code, signal.of_combine, signal.of_value, of, stop, t0, span, members, entries, facts, over_of
-        )
+        group, stop = entries[of].group, of_end
+        if sets[signal.of].single:
+            x = set_over_window(
+                signal.of, code, w, t_end, signal.of_combine, signal.of_value, of, stop,
+                members, entries, facts, over, sets, set_over, whole,
+            )  # fmt: skip
+        else:
+            of, stop = run_of(entries, group, of, of_end)
+            x = group_over_window(
+                signal.of, code, w, t_end, signal.of_combine, signal.of_value, of, stop,
+                members, entries, facts, over, sets, set_over,
+            )  # fmt: skip
         if signal.per != NONE:
-            if signal.alike:
-                per, per_stop = run_of(entries, entries[of].group, per, per_end)
+            if not signal.alike or (sets[signal.per].single and entries[per].group == group):
+                divisor = set_over_window(
+                    signal.per, per_code, per_w, t_end, signal.per_combine, signal.per_value, per, per_end,
+                    members, entries, facts, over, sets, set_over, whole,
+                )  # fmt: skip
+            else:
+                per, per_stop = run_of(entries, group, per, per_end)
                 divisor = group_over_window(
-                    per_code, signal.per_combine, signal.per_value, per, per_stop, per_t0, per_span,
-                    members, entries, facts, over_per,
+                    signal.per, per_code, per_w, t_end, signal.per_combine, signal.per_value, per, per_stop,
+                    members, entries, facts, over, sets, set_over,
                 )  # fmt: skip
             x = quotient(x, divisor, signal.complement, signal.at_zero)
         if not np.isnan(x):
@@ -525,38 +609,35 @@ def over_window(signal, of, of_end, per, per_end, code, w, t_end, members, entri
 
 
 @njit(cache=True)
-def span_of(code, start, stop, t0, entries, facts, over):  # type: ignore[no-untyped-def]
-    """LAST: time of the set's newest reading. RATE: nanoseconds from its first interval's beginning to its newest
-    reading, within the window. 0 when there is none."""
-    newest, first = 0, 0
-    for e in range(start, stop):
-        m = entries[e].member
-        latest = facts[m].latest
-        if latest <= t0:
-            continue
-        if code == LAST:
-            newest = max(newest, latest)
-        elif over[m].elapsed > 0:
-            newest = max(newest, latest)
-            since = max(over[m].origin, t0)
-            first = since if first == 0 else min(first, since)
-    return newest - first
+def set_over_window(  # type: ignore[no-untyped-def]
+    k, code, w, t_end, combine, wanted, start, stop, members, entries, facts, over, sets, set_over, whole
+):  # fmt: skip
+    """What all members of set k make together over window w: several signals ask."""
+    one = whole[w, 0 if code == LAST else 1 if code == RATE else 2, k]
+    if not one.known:
+        one.known = True
+        one.value = group_over_window(
+            k, code, w, t_end, combine, wanted, start, stop, members, entries, facts, over, sets, set_over
+        )
+    return one.value
 
 
 @njit(cache=True)
 def group_over_window(  # type: ignore[no-untyped-def]
-    code, combine, wanted, start, stop, t0, span, members, entries, facts, over
+    k, code, w, t_end, combine, wanted, start, stop, members, entries, facts, over, sets, set_over
 ):  # fmt: skip
-    """One group's LAST, RATE or INCREASE. A rate counts for the share of the set's time that its series was there.
+    """LAST, RATE or INCREASE of one group of set k. A rate counts for the share of the set's time that its series was there.
 
     Of the series in one slot the newest says LAST. Of counters in one slot, those that overlap in time are averaged,
     and those that follow each other added up.
     """
+    t0 = t_end - (SHORT_NS if w else LONG_NS)
+    span = max(sets[k].latest, 0) if code == LAST else set_over[w, k].until - set_over[w, k].since
     n, a, b = 0, 0.0, 0.0
     x, newest, here = np.nan, 0, 0
     for e in range(start, stop):
         m = entries[e].member
-        fact, window = facts[m], over[m]
+        fact, window = facts[m], over[w, m]
         if e == start or entries[e].slot != entries[e - 1].slot:
             x, newest, here = np.nan, 0, 0
         if fact.latest > t0:

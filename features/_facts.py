@@ -249,20 +249,29 @@ def read_steady(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def read_row(row, members, m, series, line, times, integers, floats, flags):  # type: ignore[no-untyped-def]
-    """The value of a steady member's reading at a row of its timeline."""
-    one, scale = series[members[m].series], members[m].scale
-    now = place(line, row)
-    at = one.at + now
-    is_integer = flags[at] == INTEGER
-    if members[m].mode == LEVEL:
-        return (float(integers[at]) if is_integer else floats[at]) * scale
-    if row == 0:
-        return np.nan
-    earlier = place(line, row - 1)
-    before = one.at + earlier
-    step = float(integers[at] - integers[before]) if is_integer else floats[at] - floats[before]
-    return rate(step, scale, times[line.times_at + now] - times[line.times_at + earlier])
+def read_row(row, slot, members, series, line, times, integers, floats, flags, facts, reading):  # type: ignore[no-untyped-def]
+    """The values of the readings at a row of a timeline, by member, of those that are steady on it."""
+    newest = row == line.length - 1
+    now, before, elapsed = place(line, row), NONE, 0
+    if row > 0:
+        before = place(line, row - 1)
+        elapsed = times[line.times_at + now] - times[line.times_at + before]
+    for m in range(len(members)):
+        if not facts[m].steady or facts[m].slot != slot:
+            continue
+        if newest:
+            reading[m] = facts[m].last
+            continue
+        at, scale = series[members[m].series].at, members[m].scale
+        is_integer = flags[at + now] == INTEGER
+        if members[m].mode == LEVEL:
+            reading[m] = (float(integers[at + now]) if is_integer else floats[at + now]) * scale
+        elif before == NONE:
+            reading[m] = np.nan
+        elif is_integer:
+            reading[m] = rate(float(integers[at + now] - integers[at + before]), scale, elapsed)
+        else:
+            reading[m] = rate(floats[at + now] - floats[at + before], scale, elapsed)
 
 
 @njit(cache=True)

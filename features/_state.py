@@ -272,12 +272,16 @@ class FleetState:
             samples.series, samples.lines, samples.first_line, samples.times.columns[0], samples.starts.columns[0],
             samples.integers, samples.floats, samples.flags,
         )  # fmt: skip
-        evaluate(
-            nodes, self._clock.t_end_ns, self._look_back_ns, shard, plans.arrays, self._program,
-            plans.kept, plans.kept_values, self.shortcuts, answers,
-        )  # fmt: skip
-        for node in nodes[answers.unkept]:
-            plans.make_room(int(node))
+        rows = np.arange(len(nodes))
+        while len(rows):
+            answers.unkept[:] = False
+            evaluate(
+                nodes, rows, self._clock.t_end_ns, self._look_back_ns, shard, plans.arrays, self._program,
+                plans.kept, plans.kept_values, self.shortcuts, answers,
+            )  # fmt: skip
+            rows = np.flatnonzero(answers.unkept)
+            for node in nodes[rows]:
+                plans.make_room(int(node))
         return answers
 
     def _fill_histograms(self, nodes: Sequence[int], answers: Answers) -> dict[int, dict[str, str]]:
