@@ -7,15 +7,15 @@ costs no digits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import F64Array, I64Array
 
 LAST, MEAN, MIN, MAX, STD, SLOPE, RATE, INCREASE, SHARE_ABOVE, QUANTILE = range(10)
 """Numbers of the catalog's AGGREGATES, in their order; QUANTILE and above are its quantiles."""
 
 
-@njit(cache=True)
+@borrowing
 def mean(value: F64Array, weight_s: F64Array) -> float:
     """Weighted by time; the plain mean when no scrape has a weight."""
     n, origin, total, weights, plain = 0, 0.0, 0.0, 0.0, 0.0
@@ -33,7 +33,7 @@ def mean(value: F64Array, weight_s: F64Array) -> float:
     return origin + (total / weights if weights > 0.0 else plain / n)
 
 
-@njit(cache=True)
+@borrowing
 def share_above(value: F64Array, weight_s: F64Array, bound: float) -> float:
     """Share of the time that is known in which the value lay above the bound."""
     above, weights = 0.0, 0.0
@@ -46,7 +46,7 @@ def share_above(value: F64Array, weight_s: F64Array, bound: float) -> float:
     return above / weights if weights > 0.0 else np.nan
 
 
-@njit(cache=True)
+@borrowing
 def deviation(value: F64Array) -> float:
     """Standard deviation of the population; NaN for fewer than two values."""
     n, centre, squares = 0, 0.0, 0.0
@@ -60,7 +60,7 @@ def deviation(value: F64Array) -> float:
     return np.sqrt(squares / n) if n >= 2 else np.nan
 
 
-@njit(cache=True)
+@borrowing
 def slope(time_ns: I64Array, value: F64Array) -> float:
     """Least-squares slope per second; NaN for fewer than three values."""
     n, first, mean_t, mean_x, cross, spread = 0, 0, 0.0, 0.0, 0.0, 0.0
@@ -79,7 +79,7 @@ def slope(time_ns: I64Array, value: F64Array) -> float:
     return cross / spread if n >= 3 and spread > 0.0 else np.nan
 
 
-@njit(cache=True)
+@borrowing
 def extreme(value: F64Array, largest: bool) -> float:
     found = np.nan
     for x in value:
@@ -88,7 +88,7 @@ def extreme(value: F64Array, largest: bool) -> float:
     return found
 
 
-@njit(cache=True)
+@borrowing
 def select(value: F64Array, n: int, k: int) -> None:
     """Reorder value[:n] so that value[k] is where sorting would put it, with none before it larger and none after it
     smaller (Hoare's quickselect)."""
@@ -113,10 +113,12 @@ def select(value: F64Array, n: int, k: int) -> None:
             return
 
 
-@njit(cache=True)
-def quantile(value: F64Array, q: float) -> float:
-    """Exact, with linear interpolation between neighbours in rank, as numpy.quantile does."""
-    known = np.empty(len(value))
+@borrowing
+def quantile(value: F64Array, q: float, known: F64Array) -> float:
+    """Exact, with linear interpolation between neighbours in rank, as numpy.quantile does.
+
+    known: room for the values.
+    """
     n = 0
     for x in value:
         if not np.isnan(x):
@@ -135,9 +137,12 @@ def quantile(value: F64Array, q: float) -> float:
     return float(known[below] + (above - known[below]) * (rank - below))
 
 
-@njit(cache=True)
-def aggregate(code: int, time_ns: I64Array, value: F64Array, weight_s: F64Array, skip: int, argument: float) -> float:
-    """One aggregate of all but the first `skip`; argument is the bound of SHARE_ABOVE or the q of QUANTILE."""
+@borrowing
+def aggregate(code, time_ns, value, weight_s, skip, argument, room):  # type: ignore[no-untyped-def]
+    """One aggregate of all but the first `skip`; argument is the bound of SHARE_ABOVE or the q of QUANTILE.
+
+    room: as many places as there are values.
+    """
     value, weight_s = value[skip:], weight_s[skip:]
     if code == MEAN:
         return mean(value, weight_s)
@@ -151,4 +156,4 @@ def aggregate(code: int, time_ns: I64Array, value: F64Array, weight_s: F64Array,
         return slope(time_ns[skip:], value)
     if code == SHARE_ABOVE:
         return share_above(value, weight_s, argument)
-    return quantile(value, argument)
+    return quantile(value, argument, room)

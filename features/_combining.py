@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import F64Array, I64Array
 from fleetpulse.features._readings import HOLE, LEVEL
 
@@ -26,7 +27,7 @@ def hold_of(interval: int) -> int:
     return 2 * interval + HOLD_NS
 
 
-@njit(cache=True)
+@borrowing
 def push(op: int, n: int, a: float, b: float, x: float) -> tuple[int, float, float]:
     """One more value in an accumulator (n, a, b), which starts as zeros. b is used by STD only (Welford's method)."""
     if n == 0:
@@ -42,7 +43,7 @@ def push(op: int, n: int, a: float, b: float, x: float) -> tuple[int, float, flo
     return n, a + x, 0.0
 
 
-@njit(cache=True)
+@borrowing
 def finish(op: int, n: int, a: float, b: float) -> float:
     """The accumulator's value; NaN when nothing was pushed. STD is of the population."""
     if n == 0:
@@ -54,7 +55,7 @@ def finish(op: int, n: int, a: float, b: float) -> float:
     return a
 
 
-@njit(cache=True)
+@borrowing
 def quotient(of: float, per: float, complement: bool, at_zero: float) -> float:
     """of / per, or max(0, 1 - of / per). Both zero: at_zero. Only `per` zero: an infinite quotient, which no one can
     use; its complement is 0."""
@@ -67,8 +68,8 @@ def quotient(of: float, per: float, complement: bool, at_zero: float) -> float:
     return max(0.0, 1.0 - of / per) if complement else of / per
 
 
-@njit(cache=True)
-def scrapes(start, stop, entries, facts, time, tolerance, out, spare):  # type: ignore[no-untyped-def]
+@borrowing
+def times_of(start, stop, entries, facts, time, tolerance, out, spare):  # type: ignore[no-untyped-def]
     """The times at which a set was scraped: those of its first series, and others' that have none within tolerance.
 
     The set is entries[start:stop]; facts say where its members' readings are in `time`. Returns the number of times;
@@ -101,7 +102,7 @@ def scrapes(start, stop, entries, facts, time, tolerance, out, spare):  # type: 
     return n
 
 
-@njit(cache=True)
+@borrowing
 def at_scrapes(
     scrape: I64Array, tolerance: int, time: I64Array, begin: I64Array, value: F64Array,
     lo: int, hi: int, mode: int, interval: int, presence: bool, out: F64Array, when: I64Array,
@@ -136,7 +137,7 @@ def at_scrapes(
                 when[k] = time[hi - 1]
 
 
-@njit(cache=True)
+@borrowing
 def weigh(scrape: I64Array, before: int, mode: int, interval: int, t0: int, out: F64Array) -> None:
     """Seconds of the window that each scrape speaks for: the time since the scrape before it, for a level the usual
     interval at most. before: when the time of the first one began; -1 when that is not known. 0 for scrapes up to t0.

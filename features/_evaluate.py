@@ -16,7 +16,7 @@ from fleetpulse.features._combining import (
     hold_of,
     push,
     quotient,
-    scrapes,
+    times_of,
     weigh,
 )
 from fleetpulse.features._facts import (
@@ -31,6 +31,7 @@ from fleetpulse.features._facts import (
     read_steady,
     size_of,
 )
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
 from fleetpulse.features._readings import LEVEL, LONG_NS, SHORT_NS
 from fleetpulse.features._timelines import NEVER, NONE, first_after, place, row_after
@@ -90,12 +91,34 @@ TOGETHER = np.dtype([("known", np.bool_), ("value", np.float64)], align=True)
 """LAST, RATE or INCREASE of all members of a set together over one of both windows, if it is known yet."""
 
 
+SUM = np.dtype([("n", np.int64), ("a", np.float64), ("b", np.float64)], align=True)
+"""An accumulator, see push."""
+
+
+class Scrapes(NamedTuple):
+    """Places for one signal at each of its scrapes: when, what all say together, and what leads there."""
+
+    time: I64Array
+    spare_time: I64Array
+    value: F64Array
+    spare: F64Array
+    weight_s: F64Array
+    group: F64Array
+    divisor: F64Array
+    across: NDArray[np.void]
+    within: NDArray[np.void]
+    heard: F64Array
+    heard_ns: I64Array
+    said: F64Array
+    said_ns: I64Array
+
+
 class Answers(NamedTuple):
     """Rows by node; all but pace and covered have a column by feature.
 
     value: NaN where missing. newest: time of the newest sample it rests on. measure: which of the feature's measures
     it is. pace: the node's usual interval, 0 while unknown. covered: nanoseconds of the long window that the series
-    speaks for that speaks for most. unkept: the node has no vector yet, because there is no room for what is to be kept.
+    speaks for that speaks for most. unkept: the node has no vector yet: there is no room for what is to be kept.
     """
 
     value: F64Array
@@ -120,21 +143,42 @@ class Answers(NamedTuple):
 
 
 @njit(cache=True)
+def no_scrapes(n):  # type: ignore[no-untyped-def]
+    return Scrapes(
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n, SUM),
+        np.empty(n, SUM),
+        np.empty(n),
+        np.empty(n, np.int64),
+        np.empty(n),
+        np.empty(n, np.int64),
+    )
+
+
+@njit(cache=True)
 def evaluate(  # type: ignore[no-untyped-def]
     nodes, rows, t_end_ns, look_back_ns, shard, plans, program, kept, kept_value, shortcuts, out
 ):  # fmt: skip
     """All features of some nodes.
 
-    nodes: (n,) indexes. rows: for which of those. t_end_ns: by node. shard: Shard. plans: PlanArrays. program: Program. kept: (nodes, signals) of
-    KEPT, kept_value: what they point to. shortcuts: False reads every series and every scrape anew, which gives the
-    same bits, slower. out: Answers, as Answers.empty makes them.
+    nodes: (n,) indexes. rows: for which of those. t_end_ns: by node. shard: Shard. plans: PlanArrays. program: Program.
+    kept: (nodes, signals) of KEPT, kept_value: what they point to. shortcuts: False reads every series and every scrape
+    anew, which gives the same bits, slower. out: Answers, as Answers.empty makes them.
     """
     series, all_lines, first_line, times = shard.series, shard.lines, shard.first_line, shard.times
     lines, line_over = np.empty(8, LINE_FACTS), np.empty((2, 8), LINE_WINDOW)
     facts, over, wanted = np.empty(256, FACTS), np.empty((2, 256), WINDOW_FACTS), np.empty(256, np.bool_)
     reading, readings = np.empty(256), no_readings(1024, 128)
     time, begin, weight_s = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty((4, 1024))
-    said, scrape, spare = np.empty(128), np.empty(1024, np.int64), np.empty(1024, np.int64)
+    scrapes = no_scrapes(1024)
+    n_features = out.value.shape[1]
+    rank, weighed = np.empty(n_features, np.int64), np.empty((8, 4), np.bool_)
     n_sets = plans.set_at.shape[1] - 1
     sets, set_over = np.empty(n_sets, SET_FACTS), np.empty((2, n_sets), SET_WINDOW)
     whole = np.empty((2, 3, n_sets), TOGETHER)
@@ -149,6 +193,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         n_lines, n_rows, most = size_of(node, first_line, all_lines)
         if n_lines > len(lines):
             lines, line_over = np.empty(2 * n_lines, LINE_FACTS), np.empty((2, 2 * n_lines), LINE_WINDOW)
+            weighed = np.empty((2 * n_lines, 4), np.bool_)
         if n_rows + n_lines > len(time):
             room = 2 * (n_rows + n_lines)
             time, begin, weight_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty((4, room))
@@ -156,8 +201,6 @@ def evaluate(  # type: ignore[no-untyped-def]
             room = 2 * len(members)
             facts, over, wanted = np.empty(room, FACTS), np.empty((2, room), WINDOW_FACTS), np.empty(room, np.bool_)
             reading = np.empty(room)
-        if most > len(said):
-            said = np.empty(2 * most)
         read_lines(node, t_end, oldest, all_lines, first_line, times, lines, line_over, time, begin)
         if shortcuts:
             read_steady(
@@ -174,7 +217,9 @@ def evaluate(  # type: ignore[no-untyped-def]
         room = room_for(members, series, all_lines, wanted)
         if room > len(readings.time) or most + 1 > len(readings.series_time):
             readings = no_readings(2 * room, 2 * (most + 1))
-            scrape, spare = np.empty(2 * room, np.int64), np.empty(2 * room, np.int64)
+        room = max(room, most)
+        if room > len(scrapes.time):
+            scrapes = no_scrapes(2 * room)
         at = int(np.int64(0))  # A literal would have Numba compile what is called with it twice.
         for m in range(len(members)):
             if wanted[m]:
@@ -191,12 +236,12 @@ def evaluate(  # type: ignore[no-untyped-def]
             line.touched_ns = NEVER
         answer(
             t_end, all_lines, set_at, members, entries, program.signals, program.uses, lines, facts, over, readings,
-            sets, set_over, whole, steady, time, begin, weight_s, said, scrape, spare, kept[node], kept_value,
+            sets, set_over, whole, steady, time, begin, rank, weighed, weight_s, scrapes, kept[node], kept_value,
             out.value[i], out.status[i], out.newest[i], out.measure[i],
         )  # fmt: skip
 
 
-@njit(cache=True)
+@borrowing
 def choose(signals, set_at, entries, members, facts, lines, sets, steady, wanted):  # type: ignore[no-untyped-def]
     """Which signals are steady at their scrapes, and which members have to be read for those that are not.
 
@@ -227,7 +272,7 @@ def choose(signals, set_at, entries, members, facts, lines, sets, steady, wanted
                         wanted[entries[e].member] = True
 
 
-@njit(cache=True)
+@borrowing
 def room_is_kept(signals, steady, sets, lines, all_lines, kept):  # type: ignore[no-untyped-def]
     """Whether there is room for the values of all steady signals; where there is not, how much is wanted is set."""
     found = True
@@ -238,7 +283,7 @@ def room_is_kept(signals, steady, sets, lines, all_lines, kept):  # type: ignore
     return found
 
 
-@njit(cache=True)
+@borrowing
 def settle(members, facts, over):  # type: ignore[no-untyped-def]
     """Give members without a usual interval that of the node; returns (that, how much of the long window is covered).
 
@@ -255,7 +300,7 @@ def settle(members, facts, over):  # type: ignore[no-untyped-def]
     return pace, heard
 
 
-@njit(cache=True)
+@borrowing
 def room_for(members, series, all_lines, wanted):  # type: ignore[no-untyped-def]
     """Places for the readings of the members that are wanted."""
     room = 0
@@ -266,7 +311,7 @@ def room_for(members, series, all_lines, wanted):  # type: ignore[no-untyped-def
     return room
 
 
-@njit(cache=True)
+@borrowing
 def read_sets(set_at, entries, t_end, facts, over, sets, set_over, whole):  # type: ignore[no-untyped-def]
     """Fill sets, of SET_FACTS, and set_over, (2, n) of SET_WINDOW, for the sets that have members.
 
@@ -301,7 +346,7 @@ def read_sets(set_at, entries, t_end, facts, over, sets, set_over, whole):  # ty
                 whole[w, c, k].known = False
 
 
-@njit(cache=True)
+@borrowing
 def keep(  # type: ignore[no-untyped-def]
     slot, lined, line, signals, steady, set_at, members, entries, series, times, integers, floats, flags,
     facts, sets, reading, kept, kept_value,
@@ -337,15 +382,14 @@ def keep(  # type: ignore[no-untyped-def]
             kept[k].known_ns = newest_ns
 
 
-@njit(cache=True)
+@borrowing
 def answer(  # type: ignore[no-untyped-def]
     t_end, all_lines, set_at, members, entries, signals, uses, lines, facts, over, readings,
-    sets, set_over, whole, steady, time, begin, weight_s, said, scrape, spare, kept, kept_value,
+    sets, set_over, whole, steady, time, begin, rank, weighed, weight_s, scrapes, kept, kept_value,
     value, status, newest, measure,
 ):  # fmt: skip
     """The features of one node: value, status, newest and measure are its rows of the answers."""
-    rank = np.zeros(len(value), np.int64)
-    weighed = np.zeros((len(lines), 2, 2), np.bool_)
+    weighed[:] = False
     for k in range(len(signals)):
         signal = signals[k]
         of, of_end, per, per_end = set_at[signal.of], set_at[signal.of + 1], 0, 0
@@ -356,21 +400,20 @@ def answer(  # type: ignore[no-untyped-def]
         mode = members[entries[of].member].mode
         levels = 1 if mode == LEVEL else 0
         step, before, slot = sets[signal.of].usual, NO_TIME, sets[signal.of].slot
-        walked, at_walked, weight = scrape[:0], said[:0], weight_s[0, :0]
+        walked, said, weight = scrapes.time[:0], scrapes.value[:0], scrapes.weight_s[:0]
         lo, hi = 0, 0
         if signal.walked and steady[k]:
             lo, hi = lines[slot].lo, lines[slot].hi
             walked, before = time[lo + 1 : hi], begin[lo]
-            at_walked = said[: hi - lo - 1]
+            said = scrapes.value[: hi - lo - 1]
             line = all_lines[lines[slot].index]
             for r in range(hi - lo - 1):
-                at_walked[r] = kept_value[kept[k].at + place(line, lines[slot].first + r)]
+                said[r] = kept_value[kept[k].at + place(line, lines[slot].first + r)]
         elif signal.walked:
-            n = scrapes(of, of_end, entries, facts, readings.time, step // 2, scrape, spare)
-            walked = scrape[:n]
-            at_walked = walk(signal, of, of_end, per, per_end, walked, step // 2, members, entries, facts, readings)
+            n = times_of(of, of_end, entries, facts, readings.time, step // 2, scrapes.time, scrapes.spare_time)
+            walked, said, weight = scrapes.time[:n], scrapes.value[:n], scrapes.weight_s[:n]
+            walk(signal, of, of_end, per, per_end, n, step // 2, members, entries, facts, readings, scrapes)
             before = beginning(of, of_end, members, entries, facts, readings.time, readings.begin)
-            weight = np.empty(n)
         for u in range(signal.first_use, signal.end_use):
             use = uses[u]
             w, code, f = use.short, use.code, use.feature
@@ -380,12 +423,12 @@ def answer(  # type: ignore[no-untyped-def]
             else:
                 if steady[k]:
                     weight = weight_s[2 * levels + w, lo + 1 : hi]
-                if not steady[k] or not weighed[slot, levels, w]:
+                if not steady[k] or not weighed[slot, 2 * levels + w]:
                     weigh(walked, before, mode, step, t0, weight)
                     if steady[k]:
-                        weighed[slot, levels, w] = True
+                        weighed[slot, 2 * levels + w] = True
                 skip = first_after(walked, 0, len(walked), t0)
-                x = aggregate(code, walked, at_walked, weight, skip, use.argument)
+                x = aggregate(code, walked, said, weight, skip, use.argument, scrapes.spare)
             if np.isnan(x):
                 continue
             x = min(max(x, use.low), use.high)
@@ -408,7 +451,7 @@ def answer(  # type: ignore[no-untyped-def]
                 status[f] = OK
 
 
-@njit(cache=True)
+@borrowing
 def beginning(start, stop, members, entries, facts, time, begin):  # type: ignore[no-untyped-def]
     """When the time began that the first scrape of a set speaks for; -1 when no member says."""
     found = NO_TIME
@@ -422,7 +465,7 @@ def beginning(start, stop, members, entries, facts, time, begin):  # type: ignor
     return found
 
 
-@njit(cache=True)
+@borrowing
 def run_of(entries, group, start, end):  # type: ignore[no-untyped-def]
     """The range of a set's entries that belong to one group; the set's entries are start..end, sorted by group."""
     while start < end and entries[start].group < group:
@@ -433,7 +476,7 @@ def run_of(entries, group, start, end):  # type: ignore[no-untyped-def]
     return start, stop
 
 
-@njit(cache=True)
+@borrowing
 def steady_at(signal, row, set_at, members, entries, sets, reading):  # type: ignore[no-untyped-def]
     """The combined value of a steady signal at one row, where its members read as given; NaN where there is none."""
     of, of_end, per, per_end = set_at[signal.of], set_at[signal.of + 1], 0, 0
@@ -465,7 +508,7 @@ def steady_at(signal, row, set_at, members, entries, sets, reading):  # type: ig
     return finish(signal.across, n, a, b)
 
 
-@njit(cache=True)
+@borrowing
 def steady_set(one, combine, wanted, row, start, stop, members, entries, reading):  # type: ignore[no-untyped-def]
     """What all members of a set make together at one row: several signals ask."""
     if one.row != row:
@@ -473,7 +516,7 @@ def steady_set(one, combine, wanted, row, start, stop, members, entries, reading
     return one.row_value
 
 
-@njit(cache=True)
+@borrowing
 def steady_group(combine, wanted, start, stop, members, entries, reading):  # type: ignore[no-untyped-def]
     """The steady series of entries[start:stop] combined at one row. Of those in one slot the first speaks."""
     n, a, b, said = 0, 0.0, 0.0, np.nan
@@ -491,77 +534,77 @@ def steady_group(combine, wanted, start, stop, members, entries, reading):  # ty
     return finish(combine, n, a, b)
 
 
-@njit(cache=True)
-def walk(signal, of, of_end, per, per_end, scrape, tolerance, members, entries, facts, readings):  # type: ignore[no-untyped-def]
-    """The combined value at each scrape, (len(scrape),) float64, NaN where there is none."""
-    n = np.zeros(len(scrape), np.int64)
-    a = np.zeros(len(scrape))
-    b = np.zeros(len(scrape))
-    divisor = np.empty(0)
+@borrowing
+def walk(  # type: ignore[no-untyped-def]
+    signal, of, of_end, per, per_end, n, tolerance, members, entries, facts, readings, scrapes
+):  # fmt: skip
+    """The combined value at each of the first n scrapes, into scrapes.value; NaN where there is none."""
+    across = scrapes.across[:n]
+    for k in range(n):
+        across[k].n, across[k].a, across[k].b = 0, 0.0, 0.0
     if signal.per != NONE and not signal.alike:
-        divisor = together(
-            signal.per_combine, signal.per_value, per, per_end, scrape, tolerance, members, entries, facts, readings
-        )
+        together(
+            signal.per_combine, signal.per_value, per, per_end, n, tolerance, members, entries, facts, readings,
+            scrapes, scrapes.divisor,
+        )  # fmt: skip
     while of < of_end:
         of, stop = run_of(entries, entries[of].group, of, of_end)
-        group = together(
-            signal.of_combine, signal.of_value, of, stop, scrape, tolerance, members, entries, facts, readings
-        )
-        if signal.per != NONE:
-            if signal.alike:
-                per, per_stop = run_of(entries, entries[of].group, per, per_end)
-                divisor = together(
-                    signal.per_combine, signal.per_value, per, per_stop,
-                    scrape, tolerance, members, entries, facts, readings,
-                )  # fmt: skip
-            for k in range(len(scrape)):
-                group[k] = quotient(group[k], divisor[k], signal.complement, signal.at_zero)
-        for k in range(len(scrape)):
-            if not np.isnan(group[k]):
-                n[k], a[k], b[k] = push(signal.across, n[k], a[k], b[k], 1.0 if signal.across == COUNT else group[k])
+        together(
+            signal.of_combine, signal.of_value, of, stop, n, tolerance, members, entries, facts, readings,
+            scrapes, scrapes.group,
+        )  # fmt: skip
+        if signal.per != NONE and signal.alike:
+            per, per_stop = run_of(entries, entries[of].group, per, per_end)
+            together(
+                signal.per_combine, signal.per_value, per, per_stop, n, tolerance, members, entries, facts, readings,
+                scrapes, scrapes.divisor,
+            )  # fmt: skip
+        for k in range(n):
+            x = scrapes.group[k]
+            if signal.per != NONE:
+                x = quotient(x, scrapes.divisor[k], signal.complement, signal.at_zero)
+            if not np.isnan(x):
+                one = 1.0 if signal.across == COUNT else x
+                across[k].n, across[k].a, across[k].b = push(signal.across, across[k].n, across[k].a, across[k].b, one)
         of = stop
-    said = np.empty(len(scrape))
-    for k in range(len(scrape)):
-        said[k] = finish(signal.across, n[k], a[k], b[k])
-    return said
+    for k in range(n):
+        scrapes.value[k] = finish(signal.across, across[k].n, across[k].a, across[k].b)
 
 
-@njit(cache=True)
+@borrowing
 def together(  # type: ignore[no-untyped-def]
-    combine, wanted, start, stop, scrape, tolerance, members, entries, facts, readings
+    combine, wanted, start, stop, n, tolerance, members, entries, facts, readings, scrapes, out
 ):  # fmt: skip
-    """The series of entries[start:stop] combined at each scrape. Of those in one slot the newest sample speaks."""
-    room = len(scrape)
-    n = np.zeros(room, np.int64)
-    a = np.zeros(room)
-    b = np.zeros(room)
-    x = np.empty(room)
-    when = np.zeros(room, np.int64)
-    said = np.empty(room)
-    said_when = np.zeros(room, np.int64)
+    """The series of entries[start:stop] combined at each of the first n scrapes, into out.
+
+    Of those in one slot the newest sample speaks.
+    """
+    within, heard, heard_ns = scrapes.within, scrapes.heard, scrapes.heard_ns
+    said, said_ns = scrapes.said, scrapes.said_ns
+    for k in range(n):
+        within[k].n, within[k].a, within[k].b = 0, 0.0, 0.0
     presence = combine == COUNT
     for e in range(start, stop):
         m = entries[e].member
         at_scrapes(
-            scrape, tolerance, readings.time, readings.begin, readings.value, facts[m].lo, facts[m].hi,
-            members[m].mode, facts[m].interval, presence, x, when,
+            scrapes.time[:n], tolerance, readings.time, readings.begin, readings.value, facts[m].lo, facts[m].hi,
+            members[m].mode, facts[m].interval, presence, heard, heard_ns,
         )  # fmt: skip
         opens = e == start or entries[e].slot != entries[e - 1].slot
         closes = e + 1 == stop or entries[e].slot != entries[e + 1].slot
-        for k in range(room):
-            if opens or (not np.isnan(x[k]) and (np.isnan(said[k]) or when[k] > said_when[k])):
-                said[k], said_when[k] = x[k], when[k]
+        for k in range(n):
+            if opens or (not np.isnan(heard[k]) and (np.isnan(said[k]) or heard_ns[k] > said_ns[k])):
+                said[k], said_ns[k] = heard[k], heard_ns[k]
             if closes and not np.isnan(said[k]):
                 known = said[k]
                 if presence:
                     known = 1.0 if np.isnan(wanted) or known == wanted else 0.0
-                n[k], a[k], b[k] = push(combine, n[k], a[k], b[k], known)
-    for k in range(room):
-        x[k] = finish(combine, n[k], a[k], b[k])
-    return x
+                within[k].n, within[k].a, within[k].b = push(combine, within[k].n, within[k].a, within[k].b, known)
+    for k in range(n):
+        out[k] = finish(combine, within[k].n, within[k].a, within[k].b)
 
 
-@njit(cache=True)
+@borrowing
 def over_window(  # type: ignore[no-untyped-def]
     signal, code, w, t_end, set_at, members, entries, facts, over, sets, set_over, whole
 ):  # fmt: skip
@@ -608,7 +651,7 @@ def over_window(  # type: ignore[no-untyped-def]
     return finish(signal.across, n, a, b)
 
 
-@njit(cache=True)
+@borrowing
 def set_over_window(  # type: ignore[no-untyped-def]
     k, code, w, t_end, combine, wanted, start, stop, members, entries, facts, over, sets, set_over, whole
 ):  # fmt: skip
@@ -622,11 +665,13 @@ def set_over_window(  # type: ignore[no-untyped-def]
     return one.value
 
 
-@njit(cache=True)
+@borrowing
 def group_over_window(  # type: ignore[no-untyped-def]
     k, code, w, t_end, combine, wanted, start, stop, members, entries, facts, over, sets, set_over
 ):  # fmt: skip
-    """LAST, RATE or INCREASE of one group of set k. A rate counts for the share of the set's time that its series was there.
+    """LAST, RATE or INCREASE of one group of set k.
+
+    A rate counts for the share of the set's time that its series was there.
 
     Of the series in one slot the newest says LAST. Of counters in one slot, those that overlap in time are averaged,
     and those that follow each other added up.

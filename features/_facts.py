@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
 from fleetpulse.features._readings import (
     CUMULATIVE,
@@ -139,7 +140,7 @@ def no_readings(n, rows):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True)
+@borrowing
 def size_of(node, first_line, all_lines):  # type: ignore[no-untyped-def]
     """(timelines, rows of all of them, rows of the longest) of a node."""
     n, rows, most = 0, 0, 0
@@ -151,7 +152,7 @@ def size_of(node, first_line, all_lines):  # type: ignore[no-untyped-def]
     return n, rows, most
 
 
-@njit(cache=True)
+@borrowing
 def read_lines(node, t_end, oldest, all_lines, first_line, times, lines, over, time, begin):  # type: ignore[no-untyped-def]
     """Fill lines, of LINE_FACTS, and over, (2, n) of LINE_WINDOW, with the node's timelines, time and begin with their
     rows."""
@@ -198,7 +199,7 @@ def read_lines(node, t_end, oldest, all_lines, first_line, times, lines, over, t
         index = line.next
 
 
-@njit(cache=True)
+@borrowing
 def read_steady(  # type: ignore[no-untyped-def]
     members, t_end, series, all_lines, starts, integers, floats, flags, lines, line_over, facts, over
 ):  # fmt: skip
@@ -248,7 +249,7 @@ def read_steady(  # type: ignore[no-untyped-def]
                 window.total, window.elapsed = total * members[m].scale, line.newest_ns - lined.origin
 
 
-@njit(cache=True)
+@borrowing
 def read_row(row, slot, members, series, line, times, integers, floats, flags, facts, reading):  # type: ignore[no-untyped-def]
     """The values of the readings at a row of a timeline, by member, of those that are steady on it."""
     newest = row == line.length - 1
@@ -274,7 +275,7 @@ def read_row(row, slot, members, series, line, times, integers, floats, flags, f
             reading[m] = rate(floats[at + now] - floats[at + before], scale, elapsed)
 
 
-@njit(cache=True)
+@borrowing
 def read_any(one, mode, scale, m, t_end, oldest, at, shard, readings, facts, over):  # type: ignore[no-untyped-def]
     """The facts of any member, with its readings from place `at` on; returns the place after them."""
     n = 0

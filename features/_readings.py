@@ -8,8 +8,8 @@ Source of the rules for resets and first points: OpenTelemetry metrics data mode
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import BoolArray, F64Array, I64Array
 from fleetpulse.features._timelines import first_after
 
@@ -32,24 +32,25 @@ HOLE = 1.5
 """A gap longer than this many usual intervals is a hole: a level says nothing about what lies in it."""
 
 
-@njit(cache=True)
+@borrowing
 def typical_gap(times: I64Array, lo: int, hi: int) -> int:
     """Lower median of the last 15 distances between times[lo:hi]; 0 when there are not two."""
     n = min(hi - lo - 1, GAPS_FOR_INTERVAL)
-    if n <= 0:
-        return 0
-    gaps = np.empty(n, np.int64)
     for i in range(n):
         gap = times[hi - 1 - i] - times[hi - 2 - i]
-        j = i
-        while j > 0 and gaps[j - 1] > gap:
-            gaps[j] = gaps[j - 1]
-            j -= 1
-        gaps[j] = gap
-    return int(gaps[(n - 1) // 2])
+        less, equal = 0, 0
+        for j in range(n):
+            other = times[hi - 1 - j] - times[hi - 2 - j]
+            if other < gap:
+                less += 1
+            elif other == gap:
+                equal += 1
+        if less <= (n - 1) // 2 < less + equal:
+            return int(gap)
+    return 0
 
 
-@njit(cache=True)
+@borrowing
 def increase(previous: float, previous_int: int, value: float, value_int: int, both_int: bool) -> float:
     """From one running total to the next, both of one unbroken start. Integers are differenced as integers."""
     if both_int:
@@ -62,7 +63,7 @@ def increase(previous: float, previous_int: int, value: float, value_int: int, b
     return max(value, 0.0)
 
 
-@njit(cache=True)
+@borrowing
 def window_of(
     times: I64Array, floats: F64Array, is_int: BoolArray, lo: int, hi: int, t0: int, oldest: int
 ) -> tuple[int, int]:
@@ -79,7 +80,7 @@ def window_of(
     return first, -1
 
 
-@njit(cache=True)
+@borrowing
 def read_series(  # type: ignore[no-untyped-def]
     times, starts, integers, floats, is_int, lo, hi, mode, scale, t0, oldest,
     at, out_time, out_begin, out_value, out_step, out_float, out_integer, out_run,
@@ -157,19 +158,19 @@ def read_series(  # type: ignore[no-untyped-def]
     return n - at
 
 
-@njit(cache=True)
+@borrowing
 def rate(step: float, scale: float, elapsed: int) -> float:
     """Scaled increase per second; NaN where no time passed."""
     return step * scale / (elapsed / 1e9) if elapsed > 0 else np.nan
 
 
-@njit(cache=True)
+@borrowing
 def counts_nothing(begin: I64Array, lo: int, i: int, mode: int, t0: int) -> bool:
     """Whether reading i stands on a start that lies before this window: what it counts may have happened earlier."""
     return mode == CUMULATIVE and i == lo + 1 and begin[lo] < 0 and begin[i] <= t0
 
 
-@njit(cache=True)
+@borrowing
 def covered(time: I64Array, begin: I64Array, lo: int, hi: int, mode: int, interval: int, t0: int, t_end: int) -> int:
     """Nanoseconds of (t0, t_end] that the readings lo+1..hi speak for; lo is the baseline's place.
 
@@ -191,7 +192,7 @@ def covered(time: I64Array, begin: I64Array, lo: int, hi: int, mode: int, interv
     return total
 
 
-@njit(cache=True)
+@borrowing
 def totals(  # type: ignore[no-untyped-def]
     time, begin, step, sample, integer, run, lo, hi, mode, t0
 ):  # fmt: skip
@@ -225,7 +226,7 @@ def totals(  # type: ignore[no-untyped-def]
     return total, elapsed, origin
 
 
-@njit(cache=True)
+@borrowing
 def grown(sample: F64Array, integer: I64Array, run: int, first: int, last: int) -> float:
     """From one sample of an unbroken run to a later one."""
     if run == INTEGERS:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fleetpulse.features._blocks import Blocks
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import BoolArray, F64Array, I32Array, I64Array, NumberPoints
 from fleetpulse.features._timelines import (
     ABSENT,
@@ -321,7 +321,7 @@ class Samples:
         return row
 
 
-@njit(cache=True)
+@borrowing
 def _insert(  # type: ignore[no-untyped-def]
     index, time_ns, start_ns, value, integer, is_int, first,
     series, lines, times, starts, integers, floats, flags, recent,
@@ -399,7 +399,7 @@ def _insert(  # type: ignore[no-untyped-def]
     return len(index), DONE
 
 
-@njit(cache=True)
+@borrowing
 def _time_before(one, line, row, times, flags):  # type: ignore[no-untyped-def]
     """Time of the series' sample before that of a row, 0 without one."""
     for r in range(row - 1, -1, -1):
@@ -409,7 +409,7 @@ def _time_before(one, line, row, times, flags):  # type: ignore[no-untyped-def]
     return one.base_ns
 
 
-@njit(cache=True)
+@borrowing
 def _remember(row: I64Array, t: int) -> int:
     """Enter a time among a series' newest; a time older than all of a full row counts as repeated.
 

@@ -12,8 +12,8 @@ function of the samples alone.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from fleetpulse.features._kernel import borrowing
 from fleetpulse.features._points import I64Array
 
 ABSENT, FLOAT, INTEGER, NOT_FINITE = range(4)
@@ -85,7 +85,7 @@ MISSED_MAX = 4
 """A series that came alone so often has times of its own, and moves to another timeline."""
 
 
-@njit(cache=True)
+@borrowing
 def first_after(times: I64Array, lo: int, hi: int, t: int) -> int:
     """The first place in lo..hi, where times ascend, that holds a time after t; hi when none does.
 
@@ -100,14 +100,14 @@ def first_after(times: I64Array, lo: int, hi: int, t: int) -> int:
     return lo
 
 
-@njit(cache=True)
+@borrowing
 def place(line, row):  # type: ignore[no-untyped-def]
     """Where a row, 0 <= row <= capacity, lies in the ring."""
     at = line.head + row
     return at - line.capacity if at >= line.capacity else at
 
 
-@njit(cache=True)
+@borrowing
 def row_after(line, times, t):  # type: ignore[no-untyped-def]
     """The first row whose time is after t; the number of rows when none is."""
     lo, hi = 0, line.length
@@ -120,12 +120,12 @@ def row_after(line, times, t):  # type: ignore[no-untyped-def]
     return lo
 
 
-@njit(cache=True)
+@borrowing
 def is_finite(flag):  # type: ignore[no-untyped-def]
     return flag in (FLOAT, INTEGER)
 
 
-@njit(cache=True)
+@borrowing
 def add_row(line, row, t, series, times, starts, integers, flags):  # type: ignore[no-untyped-def]
     """A row of time t before row `row`, in which every series is absent. There has to be room for it."""
     line.length += 1
@@ -149,7 +149,7 @@ def add_row(line, row, t, series, times, starts, integers, flags):  # type: igno
         s = one.next
 
 
-@njit(cache=True)
+@borrowing
 def drop_rows(line, horizon_ns, series, times, integers, floats, flags):  # type: ignore[no-untyped-def]
     """Drop the rows that no window starting at the horizon or later can need; returns how many.
 
@@ -178,13 +178,13 @@ def drop_rows(line, horizon_ns, series, times, integers, floats, flags):  # type
     return n
 
 
-@njit(cache=True)
+@borrowing
 def start_of(one, at, starts):  # type: ignore[no-untyped-def]
     """Start time of the series' sample at place `at` of its column."""
     return one.start_ns if one.starts_at == NONE else starts[one.starts_at + at]
 
 
-@njit(cache=True)
+@borrowing
 def judge(one, line, row, times, starts, integers, floats, flags):  # type: ignore[no-untyped-def]
     """Take the series' sample of this row, which has none after it, into odd_ns and break_ns."""
     now = place(line, row)
@@ -209,7 +209,7 @@ def judge(one, line, row, times, starts, integers, floats, flags):  # type: igno
         one.break_ns = t
 
 
-@njit(cache=True)
+@borrowing
 def judge_again(one, line, times, starts, integers, floats, flags):  # type: ignore[no-untyped-def]
     """odd_ns and break_ns of all the series' rows, after a sample that came out of order."""
     one.odd_ns = one.break_ns = 0
@@ -223,14 +223,14 @@ def judge_again(one, line, times, starts, integers, floats, flags):  # type: ign
             judge(one, line, row, times, starts, integers, floats, flags)
 
 
-@njit(cache=True)
+@borrowing
 def unroll(column, at, to, line):  # type: ignore[no-untyped-def]
     """Copy the rows of a ring that begins at `at` to `to`, oldest first."""
     for row in range(line.length):
         column[to + row] = column[at + place(line, row)]
 
 
-@njit(cache=True)
+@borrowing
 def line_for(lines, first, times, flags, one, t):  # type: ignore[no-untyped-def]
     """The timeline, of the list that begins at `first`, whose newest row is of time t; NONE without one.
 
@@ -247,7 +247,7 @@ def line_for(lines, first, times, flags, one, t):  # type: ignore[no-untyped-def
     return NONE
 
 
-@njit(cache=True)
+@borrowing
 def has_rows_of(line, one, old, times, flags):  # type: ignore[no-untyped-def]
     """Whether a timeline has a row for every sample of series `one`, which lies on the timeline `old`."""
     for row in range(old.length):
@@ -260,7 +260,7 @@ def has_rows_of(line, one, old, times, flags):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@borrowing
 def copy_series(one, old, line, at, starts_at, times, starts, integers, flags):  # type: ignore[no-untyped-def]
     """Copy the samples of series `one` from timeline `old` to a column of `line` at `at`, `starts_at`.
 
