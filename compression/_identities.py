@@ -61,6 +61,12 @@ def decode_identities(block: bytes, offset: int) -> tuple[SeriesLabels, ...]:
     return series
 
 
+def forget_identities() -> None:
+    """Back to a process that has seen no chunk yet."""
+    _written.clear()
+    _read.clear()
+
+
 def _weight(series: Sequence[SeriesLabels], block: bytes) -> int:
     return sum(map(len, series)) + len(series) + len(block) // 16
 
@@ -79,6 +85,11 @@ class _Recent(Generic[K, V]):
     def get(self, key: K) -> V | None:
         found = self._results.get(key)
         return None if found is None else found[0]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._results.clear()
+            self._weight = 0
 
     def keep(self, key: K, result: V, weight: int) -> None:
         with self._lock:
