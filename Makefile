@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 ARGS ?=
 SECONDS_GIVEN := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS))
 
-.PHONY: help demo test lint bench conformance format clean install
+.PHONY: help demo test lint bench fuzz conformance format clean install
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ format: $(STAMP) ## Let ruff format and fix
 
 bench: $(STAMP) ## Speed and size, side by side with what they are compared to (ARGS="store": only that)
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
+
+fuzz: $(STAMP) ## Decoder and router: a million damaged records, twice, and 2,000 made ones (ARGS="--rounds 10000 --seed 5")
+	@PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
+	@$(BIN)/python -m pytest -q tests/test_otlp_oracle.py -k made --hypothesis-profile=long
 
 conformance: $(STAMP) ## Tests against real Apache Kafka and OpenTelemetry Collector (needs Java 17, Maven, Go)
 	@$(BIN)/python -m pytest -q tests/conformance $(ARGS)

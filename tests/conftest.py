@@ -12,8 +12,12 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from support import services
+
+# For tests that leave the number of their examples open.
+settings.register_profile("long", max_examples=1_000, deadline=None)
 
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:8]

@@ -1,40 +1,21 @@
 """Damaged requests: refused by the decoder when the oracle refuses them, read alike when it reads them.
 
-The long version, and the one with every array index checked:
-
-    PYTHONPATH=tests python tests/test_otlp_fuzz.py 1000000
-    NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/bounds PYTHONPATH=tests python tests/test_otlp_fuzz.py 100000
+`make fuzz` is the long version, also with every array index checked.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-from collections import Counter
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-from fleetpulse.features._series import SeriesTable
 from fleetpulse.ingest._otlp import OtlpError
 from fleetpulse.ingest._route import Router
+from support.otlp_fuzz import IDENTITY, SLICE_BYTES, Fuzz, seeds
 from support.otlp_mutate import mutations
 from support.otlp_pair import Pair
-from support.otlp_samples import RECORD_MS, capture, fixtures, make_decoder, request
 
-IDENTITY = ("host.name", "service.name", "resource-attr", "k8s.node.name")
 SEED = 20
 ROUNDS = 2_500
-
-
-def seeds() -> list[bytes]:
-    """Small requests of every kind."""
-    found = [raw for _, raw in fixtures()]
-    for entry in ExportMetricsServiceRequest.FromString(capture()).resource_metrics[:400:40]:
-        del entry.scope_metrics[2:]
-        for scope in entry.scope_metrics:
-            del scope.metrics[3:]
-        found.append(request(entry))
-    return [raw for raw in found if 0 < len(raw) < 3_000]
+LONG_ROUNDS = 20_000
 
 
 def test_damaged_requests_are_read_as_the_oracle_reads_them_or_refused_by_both() -> None:
@@ -54,7 +35,7 @@ def test_damaged_requests_are_read_as_the_oracle_reads_them_or_refused_by_both()
 
 def test_whatever_a_router_passes_on_it_can_read_again() -> None:
     stream = mutations(seeds(), random.Random(SEED + 1))
-    router = Router(IDENTITY, "default", 700)
+    router = Router(IDENTITY, "default", SLICE_BYTES)
     passed = 0
     for i in range(ROUNDS):
         raw = next(stream)
@@ -69,30 +50,19 @@ def test_whatever_a_router_passes_on_it_can_read_again() -> None:
     assert passed > ROUNDS // 20
 
 
-def run(rounds: int) -> Counter[str]:
-    """Decoder and router alone, as fast as they go. Returns how often each outcome was seen."""
-    table = SeriesTable()
-    decoder = make_decoder(table, identity=IDENTITY)
-    router = Router(IDENTITY, "default", 700)
-    seen: Counter[str] = Counter()
-    stream = mutations(seeds(), random.Random(SEED + 2))
-    for i in range(rounds):
-        raw = next(stream)
-        try:
-            decoder.decode(raw, RECORD_MS)
-            seen["read"] += 1
-        except OtlpError as error:
-            seen[error.reason] += 1
-        try:
-            router.slice(raw)
-            seen["router: read"] += 1
-        except OtlpError as error:
-            seen[f"router: {error.reason}"] += 1
-        if i % 1_000 == 999:
-            decoder.forget([index for index, entry in enumerate(table.series) if entry is not None])
-    return seen
+def test_decoder_and_router_agree_on_damaged_requests() -> None:
+    """The short form of `make fuzz`."""
+    fuzz = Fuzz(SEED + 2)
+    last = (0, b"")
 
+    def before(number: int, raw: bytes) -> None:
+        nonlocal last
+        last = number, raw
 
-if __name__ == "__main__":
-    for outcome, count in run(int(sys.argv[1])).most_common():
-        print(f"{count:9,}  {outcome}")
+    try:
+        fuzz.run(LONG_ROUNDS, before)
+    except BaseException:
+        print(f"seed {SEED + 2}, record {last[0]}: {last[1].hex()}")
+        raise
+    assert fuzz.outcomes["read"] > LONG_ROUNDS // 10
+    assert fuzz.outcomes.keys() > {"truncated", "wire_type", "group", "utf8", "field_number", "varint", "not_metrics"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+from fleetpulse.ingest._otlp import LENGTH, OtlpError, length_field, read_fields
+
 INTERESTING = bytes.fromhex("000107 08090a0b0c0d 12193a 7f8081feff")
 """Tags, wire types, ends of ranges."""
 INSERTED = (b"\xff" * 9 + b"\x01", b"\x80" * 12, b"\x8a\x80\x00", b"\x7b\x7c", b"\xed\xa0\x80")
@@ -12,12 +14,35 @@ INSERTED = (b"\xff" * 9 + b"\x01", b"\x80" * 12, b"\x8a\x80\x00", b"\x7b\x7c", b
 
 
 def mutations(seeds: Sequence[bytes], chance: random.Random) -> Iterator[bytes]:
-    """Without end: one of the seeds after one to four random changes."""
+    """Without end: one of the seeds after one to four random changes.
+
+    Half of them are made inside a message whose length, and the lengths around it, are put right afterwards: else
+    nearly all requests would be refused at their first wrong length, and little of the reader would be reached.
+    """
     while True:
-        raw = bytearray(chance.choice(seeds))
+        raw = chance.choice(seeds)
         for _ in range(chance.choice((1, 1, 1, 2, 4))):
-            _change(raw, seeds, chance)
-        yield bytes(raw)
+            raw = _changed_inside(raw, seeds, chance) if chance.random() < 0.5 else _changed(raw, seeds, chance)
+        yield raw
+
+
+def _changed_inside(raw: bytes, seeds: Sequence[bytes], chance: random.Random) -> bytes:
+    """The message with a change to it, or to one inside it."""
+    try:
+        inside = [field for field in read_fields(raw, 0, len(raw)) if field.wire == LENGTH and field.body < field.stop]
+    except OtlpError:
+        inside = []
+    if not inside or chance.random() < 0.15:
+        return _changed(raw, seeds, chance)
+    field = chance.choice(inside)
+    body = _changed_inside(raw[field.body : field.stop], seeds, chance)
+    return raw[: field.start] + length_field(field.number, body) + raw[field.stop :]
+
+
+def _changed(raw: bytes, seeds: Sequence[bytes], chance: random.Random) -> bytes:
+    changed = bytearray(raw)
+    _change(changed, seeds, chance)
+    return bytes(changed)
 
 
 def _change(raw: bytearray, seeds: Sequence[bytes], chance: random.Random) -> None:
