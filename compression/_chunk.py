@@ -144,6 +144,8 @@ class _Group(NamedTuple):
 def _groups(columns: Iterable[Column]) -> list[_Group]:
     """The columns in stored order: longer times first, as bases precede their parts."""
     by_times: dict[bytes, _Group] = {}
+    before = b""
+    group: _Group | None = None
     for column in columns:
         times, values = np.asarray(column.times_ns), np.asarray(column.values)
         is_int = values.dtype == _INTEGERS
@@ -154,7 +156,10 @@ def _groups(columns: Iterable[Column]) -> list[_Group]:
                 f"{_name(column)}: times are {times.dtype} and values {values.dtype}, not int64 and float64 or int64"
             )
         raw = times.tobytes()
-        group = by_times.get(raw)
+        # Columns of one scrape mostly follow each other, and comparing is cheaper than hashing.
+        if group is None or raw != before:
+            group = by_times.get(raw)
+        before = raw
         if group is None:
             if not np.all(times[1:] > times[:-1]):
                 raise ChunkError(f"{_name(column)}: the times do not strictly increase")

@@ -195,8 +195,8 @@ class _Writer:
         self._at = put(self._words, self._at, np.uint64(value), width)
 
     def _texts(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._bits(self._number_of[text], self._width)
+        numbers = np.array([self._number_of[text] for text in texts], np.int64)
+        self._at = put_numbers(self._words, self._at, numbers, self._width)
 
     def _sequence(self, ids: I64Array) -> None:
         self._at = put_sequence(self._words, self._at, ids)
@@ -258,10 +258,12 @@ class _TableReader:
     def _texts(self, count: int) -> list[str]:
         if self._width * count > self._end - self._at or (count and not self._texts_by_number):
             raise self._error(f"{count} strings announced, and too little follows")
-        numbers = [self._bits(self._width) for _ in range(count)]
-        if any(number >= len(self._texts_by_number) for number in numbers):
-            raise self._error(f"a string beyond the {len(self._texts_by_number)} there are")
-        return [self._texts_by_number[number] for number in numbers]
+        numbers: NDArray[np.int64] = np.empty(count, np.int64)
+        self._at = get_numbers(self._words, self._at, numbers, self._width)
+        try:
+            return [self._texts_by_number[number] for number in numbers.tolist()]
+        except IndexError:
+            raise self._error(f"a string beyond the {len(self._texts_by_number)} there are") from None
 
     def _count(self, most: int) -> int:
         at, count = get_count(self._words, self._at)
@@ -279,6 +281,23 @@ class _TableReader:
 
     def _error(self, message: str) -> ChunkError:
         return ChunkError(message, self._offset + min(self._at, self._end))
+
+
+@njit(cache=True)
+def put_numbers(words: U64Array, at: int, numbers: I64Array, width: int) -> int:
+    """Append the numbers in so many bits each."""
+    for number in numbers:
+        at = put(words, at, np.uint64(number), width)
+    return at
+
+
+@njit(cache=True)
+def get_numbers(words: U64Array, at: int, numbers: I64Array, width: int) -> int:
+    """Fill numbers, of so many bits each (less than 64)."""
+    for i in range(len(numbers)):
+        numbers[i] = signed(get(words, at, width))
+        at += width
+    return at
 
 
 @njit(cache=True)

@@ -257,6 +257,15 @@ def choose_decimal(
 
 
 @njit(cache=True)
+def all_equal(column: U64Array) -> bool:
+    first = column[0]
+    for value in column:  # noqa: SIM110  # Numba knows no any() of a generator.
+        if value != first:
+            return False
+    return True
+
+
+@njit(cache=True)
 def put_columns(
     words: U64Array, at: int, bits: U64Array, starts: I64Array, is_int: BoolArray, back: I64Array, group: I64Array
 ) -> int:
@@ -286,7 +295,7 @@ def put_columns(
         choice: Choice = (0, 0, 1, plan)
         if back[c] > 0 and count_bits(back[c] - 1) <= best:
             mode, best = REFERENCE, count_bits(back[c] - 1)
-        if np.all(column == column[0]):
+        if all_equal(column):
             if single_bits(column[0], is_int[c]) < best:
                 mode = CONSTANT
         elif mode != REFERENCE and is_int[c]:
