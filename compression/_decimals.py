@@ -8,12 +8,12 @@ small for sums of such numbers. No value is trusted to come back: the encoder di
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fleetpulse.compression._bits import (
     I64Array,
     U64Array,
     bits_of_float,
+    borrowing,
     float_of_bits,
     get,
     put,
@@ -38,13 +38,13 @@ _NEAR_EXPONENT_MAX = 9
 _NEAR_MANTISSA_MAX = float(1 << 42)
 
 
-@njit(cache=True)
+@borrowing
 def decimal_bits(mantissa: int, exponent: int) -> np.uint64:
     """The bits of mantissa / 10**exponent, both exact in float64, rounded once as IEEE 754 says."""
     return bits_of_float(np.float64(mantissa) / POWERS[exponent])
 
 
-@njit(cache=True)
+@borrowing
 def exponent_of(bits: np.uint64) -> int:
     """The smallest e with value == m / 10**e for an integer m of at most 53 bits, bit for bit; -1 for none."""
     value = float_of_bits(bits)
@@ -59,7 +59,7 @@ def exponent_of(bits: np.uint64) -> int:
     return NOT_DECIMAL
 
 
-@njit(cache=True)
+@borrowing
 def near_exponent_of(bits: np.uint64) -> int:
     """The smallest e for which the value is near m / 10**e, for a short m; -1 for none."""
     value = float_of_bits(bits)
@@ -74,7 +74,7 @@ def near_exponent_of(bits: np.uint64) -> int:
     return NOT_DECIMAL
 
 
-@njit(cache=True)
+@borrowing
 def exponents_to_try(bits: U64Array) -> tuple[int, int]:
     """Two exponents that suit a sample of the values: with corrections, and so that most need none. Often the same.
 
@@ -93,7 +93,7 @@ def exponents_to_try(bits: U64Array) -> tuple[int, int]:
     return (NOT_DECIMAL, NOT_DECIMAL) if 2 * strange > probes else (low, high)
 
 
-@njit(cache=True)
+@borrowing
 def to_decimal(bits: U64Array, exponent: int, mantissas: I64Array, odd: I64Array) -> tuple[int, int]:
     """Fill mantissas, and odd with the places that need a correction. Returns (their number, bits they take).
 
@@ -115,7 +115,7 @@ def to_decimal(bits: U64Array, exponent: int, mantissas: I64Array, odd: I64Array
     return count, taken + count_bits(count)
 
 
-@njit(cache=True)
+@borrowing
 def put_corrections(
     words: U64Array, at: int, bits: U64Array, exponent: int, mantissas: I64Array, odd: I64Array, count: int
 ) -> int:
@@ -131,7 +131,7 @@ def put_corrections(
     return at
 
 
-@njit(cache=True)
+@borrowing
 def get_corrections(words: U64Array, at: int, end: int, n: int) -> tuple[int, int, int, int]:
     """Skip over them: (position behind, exponent, their number, where the first begins).
 
@@ -152,7 +152,7 @@ def get_corrections(words: U64Array, at: int, end: int, n: int) -> tuple[int, in
     return at, exponent, count, first
 
 
-@njit(cache=True)
+@borrowing
 def from_decimal(words: U64Array, at: int, exponent: int, count: int, mantissas: I64Array, bits: U64Array) -> None:
     """Fill bits from mantissas and the corrections that begin at this position and have been skipped over once."""
     power = POWERS[exponent]

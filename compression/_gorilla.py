@@ -17,6 +17,7 @@ from fleetpulse.compression._bits import (
     ZERO,
     I64Array,
     U64Array,
+    borrowing,
     bytes_of,
     get,
     leading_zeros,
@@ -204,7 +205,7 @@ def _count_of(raw: bytes | memoryview, number: int | None = None) -> int:
     return count
 
 
-@njit(cache=True)
+@borrowing
 def _append(words: U64Array, state: I64Array, times: I64Array, bits: U64Array) -> None:
     """Go on with the chunk that begins at the first word; the words behind it are zeros, and enough of them."""
     state[_AT] = _append_at(words, 0, state, times, bits)
@@ -225,7 +226,7 @@ def _append_many(words: U64Array, times: I64Array, bits: U64Array, starts: I64Ar
     return word
 
 
-@njit(cache=True)
+@borrowing
 def _append_at(words: U64Array, word: int, state: I64Array, times: I64Array, bits: U64Array) -> int:
     """Append the samples to the chunk that begins at the word, and bring all but the position of the state up to date.
 
@@ -260,7 +261,7 @@ def _append_at(words: U64Array, word: int, state: I64Array, times: I64Array, bit
     return at
 
 
-@njit(cache=True)
+@borrowing
 def _decode_many(
     words: U64Array, begins: I64Array, starts: I64Array, times: I64Array, bits: U64Array, state: I64Array
 ) -> tuple[int, int, int]:
@@ -273,7 +274,7 @@ def _decode_many(
     return 0, 0, _DONE
 
 
-@njit(cache=True)
+@borrowing
 def _decode(words: U64Array, begin: int, end: int, times: I64Array, bits: U64Array, state: I64Array) -> tuple[int, int]:
     """Fill times and bits from the chunk of so many samples in the words' bits from begin to end, and state with what
     an appender goes on from. Returns (where the chunk went wrong, counted from its begin; fault)."""
@@ -295,7 +296,7 @@ def _decode(words: U64Array, begin: int, end: int, times: I64Array, bits: U64Arr
     return at - begin, fault
 
 
-@njit(cache=True)
+@borrowing
 def _decode_samples(
     words: U64Array, begin: int, end: int, times: I64Array, bits: U64Array
 ) -> tuple[int, int, int, int]:
@@ -367,7 +368,7 @@ def _decode_samples(
     return at, _DONE, 64 - width - shift if some else NO_WINDOW, width
 
 
-@njit(cache=True)
+@borrowing
 def put_xor(words: U64Array, at: int, change: np.uint64, leading: int, trailing: int) -> tuple[int, int, int]:
     """Append the XOR of two values. Returns the position and the window that now holds (leading, trailing zeros)."""
     if change == ZERO:
@@ -384,7 +385,7 @@ def put_xor(words: U64Array, at: int, change: np.uint64, leading: int, trailing:
     return put(words, at, change >> np.uint64(below), width), above, below
 
 
-@njit(cache=True)
+@borrowing
 def _put_dod(words: U64Array, at: int, dod: int) -> int:
     if dod == 0:
         return at + 1
@@ -397,7 +398,7 @@ def _put_dod(words: U64Array, at: int, dod: int) -> int:
     return put(words, put(words, at, np.uint64(0b1111), 4), np.uint64(dod), 64)
 
 
-@njit(cache=True)
+@borrowing
 def _put_uvarint(words: U64Array, at: int, value: np.uint64) -> int:
     """Seven bits a byte, the lowest first, the highest bit set on all bytes but the last."""
     while value >= np.uint64(0x80):
@@ -406,7 +407,7 @@ def _put_uvarint(words: U64Array, at: int, value: np.uint64) -> int:
     return put(words, at, value, 8)
 
 
-@njit(cache=True)
+@borrowing
 def _get_uvarint(words: U64Array, at: int) -> tuple[int, np.uint64, bool]:
     """(position behind it, value, True); False when it does not fit 64 bits."""
     value = ZERO

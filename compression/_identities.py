@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fleetpulse.compression._bits import I64Array, U64Array, bytes_of, get, put, signed, words_of
+from fleetpulse.compression._bits import I64Array, U64Array, borrowing, bytes_of, get, put, signed, words_of
 from fleetpulse.compression._bytes import Reader
 from fleetpulse.compression._errors import ChunkError
 from fleetpulse.compression._labels import SeriesLabels
@@ -283,7 +283,7 @@ class _TableReader:
         return ChunkError(message, self._offset + min(self._at, self._end))
 
 
-@njit(cache=True)
+@borrowing
 def put_numbers(words: U64Array, at: int, numbers: I64Array, width: int) -> int:
     """Append the numbers in so many bits each."""
     for number in numbers:
@@ -291,7 +291,7 @@ def put_numbers(words: U64Array, at: int, numbers: I64Array, width: int) -> int:
     return at
 
 
-@njit(cache=True)
+@borrowing
 def get_numbers(words: U64Array, at: int, numbers: I64Array, width: int) -> int:
     """Fill numbers, of so many bits each (less than 64)."""
     for i in range(len(numbers)):

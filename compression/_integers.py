@@ -15,6 +15,7 @@ from fleetpulse.compression._bits import (
     ZERO,
     I64Array,
     U64Array,
+    borrowing,
     get,
     look,
     put,
@@ -48,12 +49,12 @@ Plan = tuple[int, int, int, int, int]
 """How a run is written: order, factor, code, the parameter of RICE and ELIAS, and the bits that all of it takes."""
 
 
-@njit(cache=True)
+@borrowing
 def _magnitude(value: int) -> np.uint64:
     return np.uint64(-value) if value < 0 else np.uint64(value)
 
 
-@njit(cache=True)
+@borrowing
 def steps_of(run: I64Array, steps: I64Array) -> int:
     """Write the len(run) - 1 differences, divided by their greatest common divisor, into steps; return the divisor.
 
@@ -75,7 +76,7 @@ def steps_of(run: I64Array, steps: I64Array) -> int:
     return factor
 
 
-@njit(cache=True)
+@borrowing
 def rest_of(steps: I64Array, order: int, rest: I64Array) -> int:
     """Write what the given order leaves of the steps into rest. Returns how many values that is.
 
@@ -140,7 +141,7 @@ def choose_code(rest: I64Array) -> tuple[int, int, int]:
     return code, parameter, best
 
 
-@njit(cache=True)
+@borrowing
 def packed_bits(lowest: int, highest: int, n: int) -> int:
     """What n values in this range take, packed."""
     return number_bits(zigzag(lowest)) + WIDTH_BITS + n * bit_length(np.uint64(highest - lowest))
@@ -165,7 +166,7 @@ def best_gaps(rest: I64Array) -> tuple[int, int]:
     return best_elias(lengths, count)
 
 
-@njit(cache=True)
+@borrowing
 def bounds_of(rest: I64Array) -> tuple[int, int, int, int]:
     """(lowest, highest) of all values and of those that are not zero; (0, 0) of none."""
     lowest, highest, lowest_apart, highest_apart = 0, 0, 0, 0
@@ -181,7 +182,7 @@ def bounds_of(rest: I64Array) -> tuple[int, int, int, int]:
     return lowest, highest, lowest_apart, highest_apart
 
 
-@njit(cache=True)
+@borrowing
 def best_elias(lengths: I64Array, n: int) -> tuple[int, int]:
     """(k, bits with the parameter) of the shortest ELIAS code; lengths[b] values have b significant bits."""
     longer = n - lengths[0]
@@ -198,7 +199,7 @@ def best_elias(lengths: I64Array, n: int) -> tuple[int, int]:
     return k, best + PARAMETER_BITS
 
 
-@njit(cache=True)
+@borrowing
 def best_rice(rest: I64Array, total: float, n: int, apart: bool, enough: int) -> tuple[int, int]:
     """(k, bits with the parameter) of a good Rice code of the n values, total their sum as unsigned numbers.
 
@@ -229,7 +230,7 @@ def best_rice(rest: I64Array, total: float, n: int, apart: bool, enough: int) ->
     return k, best
 
 
-@njit(cache=True)
+@borrowing
 def rough_bits(steps: I64Array) -> tuple[int, int, int]:
     """About what the rests of orders 0, 1 and 2 take, to tell which orders are worth a closer look: the bits that are
     in them and one and a half for each to say how many, or what they take packed."""
@@ -339,7 +340,7 @@ def put_rest(words: U64Array, at: int, rest: I64Array, code: int, parameter: int
     return at
 
 
-@njit(cache=True)
+@borrowing
 def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, bool]:
     """Fill run from the stream. False: an order or code that does not exist, or the stream ran out; then the
     position says where."""
@@ -391,7 +392,7 @@ def get_run(words: U64Array, at: int, end: int, run: I64Array) -> tuple[int, boo
     return at, True
 
 
-@njit(cache=True)
+@borrowing
 def get_rest(words: U64Array, at: int, end: int, code: int, rest: I64Array) -> tuple[int, bool]:
     """Fill rest from the stream; False as for get_run."""
     begin = at
@@ -417,7 +418,7 @@ def get_rest(words: U64Array, at: int, end: int, code: int, rest: I64Array) -> t
     return get_plain(words, at, end, kind, base, k, rest)
 
 
-@njit(cache=True)
+@borrowing
 def get_plain(words: U64Array, at: int, end: int, kind: int, base: int, k: int, rest: I64Array) -> tuple[int, bool]:
     """Fill rest with values that all are in the code."""
     n = len(rest)
@@ -445,7 +446,7 @@ def get_plain(words: U64Array, at: int, end: int, kind: int, base: int, k: int, 
     return at, at <= end
 
 
-@njit(cache=True)
+@borrowing
 def get_apart(words: U64Array, at: int, end: int, kind: int, base: int, k: int, rest: I64Array) -> tuple[int, bool]:
     """Fill rest with values that have a bit before them, 0 for a zero."""
     for i in range(len(rest)):
@@ -467,7 +468,7 @@ def get_apart(words: U64Array, at: int, end: int, kind: int, base: int, k: int, 
     return at, at <= end
 
 
-@njit(cache=True)
+@borrowing
 def get_between_gaps(
     words: U64Array, at: int, end: int, kind: int, base: int, k: int, gaps_k: int, rest: I64Array
 ) -> tuple[int, bool]:

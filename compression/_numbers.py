@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fleetpulse.compression._bits import ALL_ONES, ONE, ZERO, U64Array, get, leading_zeros, look, peek, put, signed
+from fleetpulse.compression._bits import (
+    ALL_ONES,
+    ONE,
+    ZERO,
+    U64Array,
+    borrowing,
+    get,
+    leading_zeros,
+    look,
+    peek,
+    put,
+    signed,
+)
 
 RICE_ONES_MAX = 32
 """A Rice quotient of this or more is written as that many ones and the whole value in 64 bits."""
@@ -13,12 +25,12 @@ CODE_PARAMETER_MAX = 62
 """The largest k of put_rice and put_elias."""
 
 
-@njit(cache=True)
+@borrowing
 def bit_length(value: np.uint64) -> int:
     return 64 - leading_zeros(value)
 
 
-@njit(cache=True)
+@borrowing
 def put_number(words: U64Array, at: int, value: np.uint64) -> int:
     """Any uint64: its bit length in 6 bits, then its bits below the highest. A length of 63 or 64 is written as 63,
     and all 64 bits follow."""
@@ -31,7 +43,7 @@ def put_number(words: U64Array, at: int, value: np.uint64) -> int:
     return put(words, at, value ^ (ONE << np.uint64(length - 1)), length - 1)
 
 
-@njit(cache=True)
+@borrowing
 def get_number(words: U64Array, at: int) -> tuple[int, np.uint64]:
     length = signed(get(words, at, 6))
     at += 6
@@ -42,13 +54,13 @@ def get_number(words: U64Array, at: int) -> tuple[int, np.uint64]:
     return at + length - 1, get(words, at, length - 1) | (ONE << np.uint64(length - 1))
 
 
-@njit(cache=True)
+@borrowing
 def number_bits(value: np.uint64) -> int:
     length = bit_length(value)
     return 70 if length >= 63 else 6 + max(length - 1, 0)
 
 
-@njit(cache=True)
+@borrowing
 def put_count(words: U64Array, at: int, count: int) -> int:
     """A number that is mostly small: Elias gamma of count + 1. 0 <= count < 2**32."""
     value = np.uint64(count + 1)
@@ -56,7 +68,7 @@ def put_count(words: U64Array, at: int, count: int) -> int:
     return put(words, at + length - 1, value, length)
 
 
-@njit(cache=True)
+@borrowing
 def get_count(words: U64Array, at: int) -> tuple[int, int]:
     """(position, count). More than 32 zeros are no count: then it is -1."""
     zeros = leading_zeros(peek(words, at))
@@ -65,7 +77,7 @@ def get_count(words: U64Array, at: int) -> tuple[int, int]:
     return at + 2 * zeros + 1, signed(get(words, at + zeros, zeros + 1)) - 1
 
 
-@njit(cache=True)
+@borrowing
 def count_bits(count: int) -> int:
     return 2 * bit_length(np.uint64(count + 1)) - 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fleetpulse.compression._bits import ONE, I64Array, U64Array, get, put
+from fleetpulse.compression._bits import ONE, I64Array, U64Array, borrowing, get, put
 from fleetpulse.compression._integers import get_run, plan_run, put_run
 from fleetpulse.compression._numbers import count_bits, get_count, put_count
 
@@ -54,7 +54,7 @@ def mask_of(base: I64Array, times: I64Array) -> BoolArray:
     return mask
 
 
-@njit(cache=True)
+@borrowing
 def run_lengths_bits(mask: BoolArray) -> int:
     """What the mask takes as lengths of its runs, beside the flag."""
     total, length = 0, 0
@@ -99,7 +99,7 @@ def put_times(words: U64Array, at: int, times: I64Array, origin: int, mask: Bool
     return put_run(words, at, shifted, plan, steps, rest)
 
 
-@njit(cache=True)
+@borrowing
 def get_full(words: U64Array, at: int, end: int, origin: int, times: I64Array) -> tuple[int, int]:
     """Fill times with a column stored in full, its count already read."""
     begin = at
@@ -113,7 +113,7 @@ def get_full(words: U64Array, at: int, end: int, origin: int, times: I64Array) -
     return at, DONE
 
 
-@njit(cache=True)
+@borrowing
 def get_mask(words: U64Array, at: int, end: int, mask: BoolArray) -> tuple[int, int]:
     """Fill mask with what a column takes of its base."""
     n = len(mask)

@@ -15,6 +15,7 @@ from fleetpulse.compression._bits import (
     ZERO,
     I64Array,
     U64Array,
+    borrowing,
     float_of_bits,
     get,
     leading_zeros,
@@ -73,7 +74,7 @@ Choice = tuple[int, int, int, Plan]
 that one is added with (1 or -1), and the form of the remaining run."""
 
 
-@njit(cache=True)
+@borrowing
 def xor_column_bits(bits: U64Array) -> int:
     """What the column takes in mode XOR."""
     total = 64
@@ -91,7 +92,7 @@ def xor_column_bits(bits: U64Array) -> int:
     return total
 
 
-@njit(cache=True)
+@borrowing
 def single_bits(bits: np.uint64, is_int: bool) -> int:
     """What put_single takes."""
     if is_int:
@@ -103,7 +104,7 @@ def single_bits(bits: np.uint64, is_int: bool) -> int:
     return min(65, 1 + EXPONENT_BITS + number_bits(zigzag(mantissa)))
 
 
-@njit(cache=True)
+@borrowing
 def put_single(words: U64Array, at: int, bits: np.uint64, is_int: bool) -> int:
     """Append one value: an int64 as a number; a float64 as a decimal or, when that is not shorter, as its bits."""
     if is_int:
@@ -116,7 +117,7 @@ def put_single(words: U64Array, at: int, bits: np.uint64, is_int: bool) -> int:
     return put_number(words, at, zigzag(mantissa))
 
 
-@njit(cache=True)
+@borrowing
 def get_single(words: U64Array, at: int, is_int: bool) -> tuple[int, np.uint64, bool]:
     """(position, value, False when its exponent does not exist)."""
     if is_int:
@@ -131,7 +132,7 @@ def get_single(words: U64Array, at: int, is_int: bool) -> tuple[int, np.uint64, 
     return at, decimal_bits(unzigzag(raw), exponent), True
 
 
-@njit(cache=True)
+@borrowing
 def own_steps_bits(run: I64Array) -> int:
     """A rough measure of how much the run's first steps hold."""
     total = 0
@@ -140,7 +141,7 @@ def own_steps_bits(run: I64Array) -> int:
     return total
 
 
-@njit(cache=True)
+@borrowing
 def steps_bits(run: I64Array, other: I64Array, enough: int) -> tuple[int, int]:
     """The same measure of run - other and of run + other; where it is not below `enough`, it may be anything such."""
     less, more = 0, 0
@@ -201,7 +202,7 @@ def put_choice(
     return put_run(words, at, remaining, plan, scratch[0], scratch[1])
 
 
-@njit(cache=True)
+@borrowing
 def get_choice(
     words: U64Array, at: int, end: int, runs: I64Array, starts: I64Array, has_run: BoolArray, c: int
 ) -> tuple[int, int]:
@@ -256,7 +257,7 @@ def choose_decimal(
     return best, exponent, choice
 
 
-@njit(cache=True)
+@borrowing
 def all_equal(column: U64Array) -> bool:
     first = column[0]
     for value in column:  # noqa: SIM110  # Numba knows no any() of a generator.
@@ -331,7 +332,7 @@ def put_columns(
     return at
 
 
-@njit(cache=True)
+@borrowing
 def put_xor_column(words: U64Array, at: int, column: U64Array) -> int:
     at = put(words, at, column[0], 64)
     leading, trailing = NO_WINDOW, 0
@@ -340,7 +341,7 @@ def put_xor_column(words: U64Array, at: int, column: U64Array) -> int:
     return at
 
 
-@njit(cache=True)
+@borrowing
 def get_xor_column(words: U64Array, at: int, end: int, column: U64Array) -> tuple[int, int]:
     """Fill the column. Returns (position, fault)."""
     value = peek(words, at)
