@@ -32,8 +32,8 @@ _borrowing: Any = njit(cache=True, **_UNCOUNTED)
 def borrowing(kernel: F) -> F:
     """Decorator for a kernel that makes no array and returns none: it only borrows its caller's.
 
-    Numba otherwise counts a reference to every array on each call, with two atomic instructions, which is most of what a
-    small function costs. A Numba without the option compiles the same code, slower.
+    Numba otherwise counts a reference to every array on each call, with two atomic instructions, which is most of what
+    a small function costs. A Numba without the option compiles the same code, slower.
     """
     return cast("F", _borrowing(kernel))
 
